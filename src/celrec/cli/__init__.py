@@ -1,0 +1,1 @@
+"""The `celrec` command: words in, words out, no logic."""

@@ -1,0 +1,1 @@
+"""What makes CEL CEL: split methods, choice criteria, reassignment, schedule, split tree."""

@@ -1,0 +1,75 @@
+"""A log in a delimited text file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from celrec.data._raw_log import time_as_integer
+from celrec.data.columns import Columns
+from celrec.data.delimited import Delimited
+from celrec.data.text_source import Block, Progress
+
+
+class TextLog:
+    """Reads a delimited file block by block; only the columns that play a role are parsed.
+
+    Ids are taken as text, so that leading zeros are not lost.
+    """
+
+    def __init__(self, table: Delimited, columns: Columns, progress: Progress | None) -> None:
+        self.name = str(table.source)
+        self.columns = columns.resolve(table.names, self.name)
+        self._table = table
+        self._progress = progress
+        self._block = Block(b"", 1)
+
+    def batches(self, drop_invalid: bool) -> Iterator[pl.DataFrame]:
+        """See `RawLog`."""
+        roles = self.columns.roles()
+        types: dict[str, type[pl.DataType]] = {
+            roles["user"]: pl.String,
+            roles["item"]: pl.String,
+            roles["target"]: pl.Float32,
+        }
+        if "timestamp" in roles:
+            types[roles["timestamp"]] = self._time_type(roles["timestamp"])
+        names = {column: role for role, column in roles.items()}
+        frames = self._table.frames(types, drop=drop_invalid, progress=self._progress)
+        for block, frame in frames:
+            self._block, frame = block, frame.rename(names)
+            if frame.get_column("user").null_count():
+                frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))  # empty lines
+            if "timestamp" in roles:
+                dtype = frame.schema["timestamp"]
+                frame = frame.with_columns(time_as_integer("timestamp", dtype, self.name))
+            yield frame
+
+    def locate(self, row: int) -> tuple[str, dict[str, str]]:
+        """See `RawLog`."""
+        places = {r: self._table.names.index(c) for r, c in self.columns.roles().items()}
+        for line, fields in self._table.rows(self._block):
+            values = {r: fields[i] for r, i in places.items() if i < len(fields)}
+            if not any(values.values()):
+                continue
+            if row == 0:
+                return f"{self.name}, line {line}", values
+            row -= 1
+        return self.name, {}
+
+    def _time_type(self, column: str) -> type[pl.DataType]:
+        """How the first row writes the time: as an integer, another number, or a date."""
+        place = self._table.names.index(column)
+        value = next((f[place] for f in self._table.first_rows() if place < len(f)), "")
+        try:
+            int(value)
+        except ValueError:
+            pass
+        else:
+            return pl.Int64
+        try:
+            float(value)
+        except ValueError:
+            return pl.String if value else pl.Int64
+        return pl.Float64

@@ -1,0 +1,84 @@
+"""Which column of a log plays which role."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+from celrec.errors import CelrecError
+
+# Names in order of preference, in lower case without punctuation.
+_COMMON_NAMES = {
+    "user": "user userid uid customer customerid reviewer reviewerid member memberid visitor "
+    "visitorid account accountid session sessionid",
+    "item": "item itemid iid movie movieid product productid asin isbn book bookid article "
+    "articleid song songid track trackid business businessid content contentid",
+    "target": "target rating label overall score stars star bookrating click clicked conversion "
+    "converted purchase purchased value",
+    "timestamp": "timestamp time ts unixreviewtime datetime date eventtime createdat reviewdate "
+    "reviewtime",
+}
+_OPTIONAL = "timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of a log by role; None where the name is to be guessed.
+
+    Guessing ignores case, punctuation and RecBole's `:type` suffixes. A log
+    without a header has columns named "1", "2", … and is read as user, item,
+    target and, if there are four or more, timestamp.
+
+    >>> Columns().resolve(["reviewerID", "asin", "overall", "unixReviewTime"])
+    Columns(user='reviewerID', item='asin', target='overall', timestamp='unixReviewTime')
+    >>> Columns(item="shop").resolve(["user_id:token", "shop", "label"])
+    Columns(user='user_id:token', item='shop', target='label', timestamp=None)
+    """
+
+    user: str | None = None
+    item: str | None = None
+    target: str | None = None
+    timestamp: str | None = None
+
+    def resolve(self, names: Sequence[str], source: str = "table") -> Columns:
+        """The same with every role filled from `names`, `timestamp` only if there is one."""
+        positional = list(names) == [str(number + 1) for number in range(len(names))]
+        found: dict[str, str | None] = {}
+        for position, role in enumerate(f.name for f in fields(self)):
+            given = getattr(self, role)
+            if given is not None:
+                if given not in names:
+                    raise CelrecError(
+                        f"{source}: no column {given!r} for the {role}; "
+                        f"the columns are {_listed(names)}"
+                    )
+                found[role] = given
+            elif positional:
+                found[role] = names[position] if position < len(names) else None
+            else:
+                found[role] = _guess(role, names)
+            if found[role] is None and role != _OPTIONAL:
+                raise CelrecError(
+                    f"{source}: no {role} column among {_listed(names)}; "
+                    f"name it with {role}=… (--{role}-column)"
+                )
+        resolved = Columns(**found)
+        roles = resolved.roles()
+        if len(set(roles.values())) < len(roles):
+            raise CelrecError(f"{source}: one column is given for two roles: {roles}")
+        return resolved
+
+    def roles(self) -> dict[str, str]:
+        """Role to column name, for the roles that have a column."""
+        return {f.name: name for f in fields(self) if (name := getattr(self, f.name)) is not None}
+
+
+def _guess(role: str, names: Sequence[str]) -> str | None:
+    plain = {re.sub(r"[^a-z0-9]", "", name.split(":")[0].lower()): name for name in reversed(names)}
+    return next((plain[common] for common in _COMMON_NAMES[role].split() if common in plain), None)
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:12])
+    return shown + (f", … ({len(names)} in all)" if len(names) > 12 else "")

@@ -1,0 +1,211 @@
+"""Original ids to dense ids and back."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import polars as pl
+from numpy.typing import ArrayLike, NDArray
+
+from celrec.data._fingerprint_table import FingerprintTable
+from celrec.data.atomic import atomic_file
+from celrec.errors import CelrecError
+
+Ids: TypeAlias = pl.Series | Any
+"""A polars or pandas series, a numpy or Arrow array, or a sequence."""
+
+UNSEEN = -1
+"""The dense id of every original id that a map does not hold."""
+
+_LARGEST = 2**31 - 1  # dense ids are int32
+_CHUNK = 1 << 18  # bounds how far the table grows ahead of what a call may add
+_EXACT_FLOAT = 2.0**53
+
+
+class IdMap:
+    """Original ids (integers or strings) ↔ dense ids 0, 1, 2 …, in order of appearance.
+
+    Grows while a stream runs and never renumbers. Integers are compared as
+    they are; strings by a 128-bit fingerprint with a random key, so two of a
+    billion strings are confused with a probability below 1e-20. A map of
+    integers that meets an id which is no integer becomes a map of strings;
+    integers beyond 64 bits are kept as strings from the start.
+
+    >>> items = IdMap(["tt01", "tt02"])
+    >>> items.extend(["tt02", "tt09", "tt09"])
+    array([1, 2, 2], dtype=int32)
+    >>> items.encode(["tt09", "never seen"])
+    array([ 2, -1], dtype=int32)
+    >>> items.decode([0, -1]).to_list()
+    ['tt01', None]
+    """
+
+    def __init__(self, ids: Ids = ()) -> None:
+        self._keys = (secrets.randbits(64), secrets.randbits(64))
+        self._table = FingerprintTable()
+        self._ids = pl.Series("id", [], dtype=pl.Null)
+        self._pending: list[pl.Series] = []
+        if len(series := _as_ids(ids)):
+            self.extend(series)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __repr__(self) -> str:
+        kind = {pl.Int64: "integers", pl.String: "strings"}.get(self._ids.dtype.base_type(), "ids")
+        return f"IdMap({len(self):,} {kind})"
+
+    @property
+    def ids(self) -> pl.Series:
+        """The original ids in dense order: Int64 or String."""
+        if self._pending:
+            parts = [self._ids, *self._pending] if len(self._ids) else self._pending
+            self._ids = pl.concat(parts, rechunk=True)
+            self._pending = []
+        return self._ids
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held: the hash table and the original ids."""
+        return self._table.nbytes + int(self.ids.estimated_size())
+
+    def extend(self, ids: Ids) -> NDArray[np.int32]:
+        """The dense ids of `ids`; those not yet known get the next free ones."""
+        series = _as_ids(ids)
+        if series.null_count():
+            raise CelrecError(
+                f"ids: {series.null_count():,} of {len(series):,} are missing; "
+                "drop these rows or give them an id"
+            )
+        series = self._agree(series)
+        dense = np.empty(len(series), np.int32)
+        for start in range(0, len(series), _CHUNK):
+            part = series[start : start + _CHUNK]
+            if len(self) + len(part) > _LARGEST:
+                raise CelrecError(f"ids: more than {_LARGEST:,} different ones do not fit in int32")
+            dense[start : start + len(part)], first_rows = self._table.insert(*self._prints(part))
+            if len(first_rows):
+                self._pending.append(_compact(part[first_rows]))
+        return dense
+
+    def encode(self, ids: Ids) -> NDArray[np.int32]:
+        """The dense ids of `ids`, UNSEEN for missing ids and those the map does not hold."""
+        series = _as_ids(ids)
+        if self._kind == pl.Int64 and series.dtype == pl.String:
+            series = _canonical_integers(series)
+        elif self._kind == pl.String and series.dtype == pl.Int64:
+            series = series.cast(pl.String)
+        if self._kind is None:
+            return np.full(len(series), UNSEEN, np.int32)
+        dense = self._table.find(*self._prints(series))
+        if series.null_count():
+            dense[series.is_null().to_numpy()] = UNSEEN
+        return dense
+
+    def decode(self, dense: ArrayLike) -> pl.Series:
+        """The original ids of `dense`, null for UNSEEN."""
+        codes = np.asarray(dense)
+        if codes.size and (codes.min() < UNSEEN or codes.max() >= len(self)):
+            raise CelrecError(
+                f"dense ids must lie in -1 … {len(self) - 1}, got {codes.min()} … {codes.max()}"
+            )
+        rows = pl.Series(codes.astype(np.int64))
+        return self.ids.gather(rows.set(rows == UNSEEN, None))
+
+    def save(self, path: str | Path) -> None:
+        """Write the ids to a parquet file, whole or not at all."""
+        with atomic_file(Path(path)) as temporary:
+            self.ids.to_frame("id").write_parquet(temporary)
+
+    @classmethod
+    def load(cls, path: str | Path) -> IdMap:
+        """Read what `save` wrote."""
+        try:
+            ids = pl.read_parquet(path).get_column("id")
+        except FileNotFoundError as error:
+            raise CelrecError(f"{path}: no such file") from error
+        except pl.exceptions.PolarsError as error:
+            raise CelrecError(f"{path}: not a file that IdMap.save wrote ({error})") from error
+        loaded = cls(ids)
+        if len(loaded) != len(ids):
+            raise CelrecError(f"{path}: {len(ids) - len(loaded):,} ids occur twice; file damaged")
+        return loaded
+
+    def with_integers(self) -> IdMap:
+        """The same map with its ids as integers, if each string is an integer as Python prints it.
+
+        Text files do not say whether `17` is a number. "007" and "7" differ, so
+        one id with a leading zero keeps the whole map one of strings.
+        """
+        if self._kind != pl.String:
+            return self
+        integers = _canonical_integers(self.ids)
+        return self if integers.null_count() else IdMap(integers)
+
+    @property
+    def _kind(self) -> pl.DataType | None:
+        if len(self._ids):
+            return self._ids.dtype
+        return self._pending[0].dtype if self._pending else None
+
+    def _agree(self, series: pl.Series) -> pl.Series:
+        """`series` in the map's kind, which becomes strings when integers do not suffice."""
+        if self._kind == pl.String and series.dtype == pl.Int64:
+            return series.cast(pl.String)
+        if self._kind == pl.Int64 and series.dtype == pl.String:
+            integers = _canonical_integers(series)
+            if not integers.null_count():
+                return integers
+            widened = IdMap(self.ids.cast(pl.String))
+            self._keys, self._table = widened._keys, widened._table
+            self._ids, self._pending = widened.ids, []
+        return series
+
+    def _prints(self, series: pl.Series) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        low = series.hash(self._keys[0]).to_numpy()
+        if series.dtype == pl.Int64:
+            return low, series.fill_null(0).to_numpy().view(np.uint64)
+        return low, series.hash(self._keys[1]).to_numpy()
+
+
+def _as_ids(values: Ids) -> pl.Series:
+    """`values` as a flat series of Int64 or String, in which null is a missing id."""
+    try:
+        series = values if isinstance(values, pl.Series) else pl.Series(values, strict=False)
+    except (TypeError, OverflowError, pl.exceptions.PolarsError) as error:
+        raise CelrecError(
+            f"ids must be integers or strings; pass them as strings ({error})"
+        ) from error
+    series = series.alias("id")
+    dtype = series.dtype
+    if dtype in (pl.String, pl.Int64):
+        return series
+    if dtype in (pl.Categorical, pl.Enum):
+        return series.cast(pl.String)
+    if dtype == pl.Null:
+        return series.cast(pl.String)
+    if dtype.is_integer():
+        integers = series.cast(pl.Int64, strict=False)
+        return integers if integers.null_count() == series.null_count() else series.cast(pl.String)
+    if dtype.is_float():
+        whole = series.fill_nan(None)
+        if ((whole == whole.floor()) & (whole.abs() <= _EXACT_FLOAT)).all():
+            return whole.cast(pl.Int64)
+        raise CelrecError("ids: floats with fractions or beyond 2**53; pass integers or strings")
+    raise CelrecError(f"ids must be integers or strings, not {dtype}; cast the column first")
+
+
+def _canonical_integers(texts: pl.Series) -> pl.Series:
+    """Int64 where the text is an integer as Python prints it, else null."""
+    integers = texts.cast(pl.Int64, strict=False)
+    same = (integers.cast(pl.String) == texts).fill_null(False)
+    return integers.set(~same, None)
+
+
+def _compact(ids: pl.Series) -> pl.Series:
+    """`ids` without a hold on the buffers of the larger series that they were taken from."""
+    # Concatenation rewrites the bytes; gathering alone keeps whole blocks of the source alive.
+    return ids + "" if ids.dtype == pl.String else ids

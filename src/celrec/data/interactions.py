@@ -1,0 +1,146 @@
+"""The log of who did what: the one shape in which all other rooms see data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from celrec.data.id_map import UNSEEN, IdMap
+from celrec.errors import CelrecError
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Interactions:
+    """Interactions with dense ids, column by column; immutable.
+
+    `user` and `item` are int32 dense ids (UNSEEN where an id was not known),
+    `target` is float32 (a rating, or 0/1), `timestamp` int64 or None. The maps
+    turn dense ids into original ones. Features are tables whose row j belongs
+    to dense id j, with nulls where nothing is known.
+
+    A slice shares memory with the whole; an index array or a mask copies the
+    four columns and shares the rest.
+
+    >>> import polars as pl, celrec
+    >>> log = celrec.read(pl.DataFrame({"user": ["ann", "bob", "ann"], "item": [7, 7, 9],
+    ...                                 "rating": [4.0, 3.0, 5.0]}))
+    >>> log
+    Interactions(3 rows, 2 users, 2 items)
+    >>> log.user, log.item_ids.decode(log.item).to_list()
+    (array([0, 1, 0], dtype=int32), [7, 7, 9])
+    >>> log[log.target >= 4]
+    Interactions(2 rows, 2 users, 2 items)
+    """
+
+    user: NDArray[np.int32]
+    item: NDArray[np.int32]
+    target: NDArray[np.float32]
+    timestamp: NDArray[np.int64] | None
+    user_ids: IdMap
+    item_ids: IdMap
+    user_features: pl.DataFrame | None = None
+    item_features: pl.DataFrame | None = None
+    dropped: int = 0
+    """How many rows of the source were left out because they could not be used."""
+    num_users: int = field(default=-1)
+    num_items: int = field(default=-1)
+
+    def __post_init__(self) -> None:
+        # The maps may grow later, for a stream that shares them; the sizes of this log do not.
+        if self.num_users < 0:
+            object.__setattr__(self, "num_users", len(self.user_ids))
+        if self.num_items < 0:
+            object.__setattr__(self, "num_items", len(self.item_ids))
+        self._freeze("user", np.int32, self.num_users)
+        self._freeze("item", np.int32, self.num_items)
+        self._freeze("target", np.float32)
+        if self.timestamp is not None:
+            self._freeze("timestamp", np.int64)
+        for name, size in (("user_features", self.num_users), ("item_features", self.num_items)):
+            features = getattr(self, name)
+            if features is not None and len(features) != size:
+                raise CelrecError(
+                    f"{name} must have one row per id ({size:,}), not {len(features):,}"
+                )
+
+    def _freeze(self, name: str, dtype: type[np.generic], size: int | None = None) -> None:
+        column = np.asarray(getattr(self, name), dtype)
+        if column.shape != self.user.shape or column.ndim != 1:
+            raise CelrecError(f"{name} has shape {column.shape}, but user has {self.user.shape}")
+        if (
+            size is not None
+            and len(column)
+            and not (column.min() >= UNSEEN and column.max() < size)
+        ):
+            raise CelrecError(f"{name} ids must lie in -1 … {size - 1}")
+        column = column.view()
+        column.flags.writeable = False
+        object.__setattr__(self, name, column)
+
+    def __len__(self) -> int:
+        return len(self.user)
+
+    def __repr__(self) -> str:
+        return (
+            f"Interactions({len(self):,} rows, {self.num_users:,} users, {self.num_items:,} items)"
+        )
+
+    def __getitem__(self, rows: slice | NDArray[Any]) -> Interactions:
+        """The interactions at `rows` (a slice, an index array or a mask), same ids."""
+        return replace(
+            self,
+            user=self.user[rows],
+            item=self.item[rows],
+            target=self.target[rows],
+            timestamp=None if self.timestamp is None else self.timestamp[rows],
+            dropped=0,
+        )
+
+    @property
+    def user_counts(self) -> NDArray[np.int64]:
+        """How many interactions each user has, by dense id."""
+        return np.bincount(self.user[self.user >= 0], minlength=self.num_users)
+
+    @property
+    def item_counts(self) -> NDArray[np.int64]:
+        """How many interactions each item has, by dense id."""
+        return np.bincount(self.item[self.item >= 0], minlength=self.num_items)
+
+    def compact(self) -> Interactions:
+        """The same rows with only those ids that occur in them, numbered anew in dense order."""
+        user, user_ids, user_features = _compact(self.user, self.user_ids, self.user_features)
+        item, item_ids, item_features = _compact(self.item, self.item_ids, self.item_features)
+        return Interactions(
+            user=user,
+            item=item,
+            target=self.target,
+            timestamp=self.timestamp,
+            user_ids=user_ids,
+            item_ids=item_ids,
+            user_features=user_features,
+            item_features=item_features,
+        )
+
+    def to_frame(self) -> pl.DataFrame:
+        """A polars table with the original ids."""
+        columns = {
+            "user": self.user_ids.decode(self.user),
+            "item": self.item_ids.decode(self.item),
+            "target": pl.Series(self.target),
+        }
+        if self.timestamp is not None:
+            columns["timestamp"] = pl.Series(self.timestamp)
+        return pl.DataFrame(columns)
+
+
+def _compact(
+    dense: NDArray[np.int32], ids: IdMap, features: pl.DataFrame | None
+) -> tuple[NDArray[np.int32], IdMap, pl.DataFrame | None]:
+    kept = np.unique(dense[dense >= 0])
+    renumbered = np.full(len(ids) + 1, UNSEEN, np.int32)  # the last entry serves UNSEEN
+    renumbered[kept] = np.arange(len(kept), dtype=np.int32)
+    return renumbered[dense], IdMap(ids.decode(kept)), None if features is None else features[kept]

@@ -1,0 +1,1 @@
+"""Id to vector: one method per file, one interface, one registry, the memory report."""

@@ -1,0 +1,1 @@
+"""Metrics, cold and warm slices, cluster diagnostics."""

@@ -1,0 +1,1 @@
+"""Top-k, export, the HTTP service and its page."""
