@@ -11,17 +11,31 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from celrec.data.datasets.library import load_dataset as load_dataset
+    from celrec.data.description import Description as Description
+    from celrec.data.histories import Histories as Histories
     from celrec.data.id_map import UNSEEN as UNSEEN
     from celrec.data.id_map import IdMap as IdMap
     from celrec.data.interactions import Interactions as Interactions
+    from celrec.data.planted import Planted as Planted
     from celrec.data.reading import read as read
+    from celrec.data.split import Split as Split
+    from celrec.errors import CelrecError as CelrecError
+    from celrec.training.bias_model import BiasModel as BiasModel
 
 __version__ = version("celrec")
 
 _HOMES = {
-    "UNSEEN": "celrec.data.id_map",
+    "BiasModel": "celrec.training.bias_model",
+    "CelrecError": "celrec.errors",
+    "Description": "celrec.data.description",
+    "Histories": "celrec.data.histories",
     "IdMap": "celrec.data.id_map",
     "Interactions": "celrec.data.interactions",
+    "Planted": "celrec.data.planted",
+    "Split": "celrec.data.split",
+    "UNSEEN": "celrec.data.id_map",
+    "load_dataset": "celrec.data.datasets.library",
     "read": "celrec.data.reading",
 }
 __all__ = ["__version__", *_HOMES]

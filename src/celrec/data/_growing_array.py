@@ -11,8 +11,9 @@ from numpy.typing import DTypeLike, NDArray
 class GrowingArray:
     """Appends blocks without ever holding the contents twice.
 
-    The buffer is reallocated in place (large blocks are remapped, not copied)
-    and pages that were not yet written cost no memory.
+    Room for the `expected` length costs nothing until it is written to. Beyond
+    that the buffer is reallocated in place, which remaps large blocks instead
+    of copying them; that is so cheap that it grows by an eighth only.
 
     >>> numbers = GrowingArray(np.int32)
     >>> numbers.append(np.array([1, 2]))
@@ -21,8 +22,8 @@ class GrowingArray:
     array([1, 2, 3], dtype=int32)
     """
 
-    def __init__(self, dtype: DTypeLike) -> None:
-        self._buffer: NDArray[Any] = np.empty(1024, dtype)
+    def __init__(self, dtype: DTypeLike, expected: int = 0) -> None:
+        self._buffer: NDArray[Any] = np.empty(max(expected, 1024), dtype)
         self._length = 0
 
     def __len__(self) -> int:
@@ -32,7 +33,7 @@ class GrowingArray:
         """Add `values` at the end."""
         needed = self._length + len(values)
         if needed > len(self._buffer):
-            self._buffer.resize(max(needed, len(self._buffer) * 3 // 2), refcheck=False)
+            self._buffer.resize(max(needed, len(self._buffer) * 9 // 8), refcheck=False)
         self._buffer[self._length : needed] = values
         self._length = needed
 

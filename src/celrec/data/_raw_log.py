@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 import polars as pl
@@ -11,27 +12,35 @@ from celrec.data.columns import Columns
 from celrec.errors import CelrecError
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some consecutive rows of a log, with original ids.
+
+    The columns are named by role: user, item, target (Float32), timestamp
+    (Int64). Null stands for a value that is missing or does not parse.
+    """
+
+    frame: pl.DataFrame
+    locate: Callable[[int], tuple[str, dict[str, str]]]
+    """Where a row of the frame stands in the log, and what is written there, by role."""
+
+
 class RawLog(Protocol):
-    """A log with original ids that can be read in batches."""
+    """A log that can be read in batches."""
 
     name: str
     columns: Columns
 
-    def batches(self, drop_invalid: bool) -> Iterator[pl.DataFrame]:
-        """Frames with columns named by role: user, item, target (Float32), timestamp (Int64).
+    def expected_rows(self) -> int:
+        """About how many rows there are, 0 if that is not known beforehand."""
 
-        Null stands for a value that is missing or does not parse.
-        """
-
-    def locate(self, row: int) -> tuple[str, dict[str, str]]:
-        """Where `row` of the latest batch stands in the log, and what stands there, by role."""
+    def batches(self, drop_invalid: bool) -> Iterator[Batch]:
+        """The rows in order; a malformed one raises, or is left out with `drop_invalid`."""
 
 
 def time_as_integer(column: str, dtype: pl.DataType, name: str) -> pl.Expr:
     """Times as Int64: numbers as they are, dates as microseconds since 1970."""
-    if dtype.is_integer():
-        return pl.col(column).cast(pl.Int64, strict=False)
-    if dtype.is_float():
+    if dtype.is_numeric():
         return pl.col(column).cast(pl.Int64, strict=False)
     if dtype == pl.String:
         return pl.col(column).str.to_datetime(time_unit="us", strict=False).dt.epoch("us")

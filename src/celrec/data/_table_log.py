@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import polars as pl
 
-from celrec.data._raw_log import time_as_integer
+from celrec.data._raw_log import Batch, time_as_integer
 from celrec.data.columns import Columns
 from celrec.errors import CelrecError
 
@@ -31,23 +32,25 @@ class TableLog:
             wanted.append(time_as_integer(column, schema[column], name).alias("timestamp"))
         self._frame = frame.select(wanted)
         self._raw = frame.select(pl.col(column).alias(role) for role, column in roles.items())
-        self._start = self._end = 0
 
-    def batches(self, drop_invalid: bool) -> Iterator[pl.DataFrame]:
+    def expected_rows(self) -> int:
+        """See `RawLog`."""
+        return int(self._raw.select(pl.len()).collect().item())
+
+    def batches(self, drop_invalid: bool) -> Iterator[Batch]:
         """See `RawLog`."""
         del drop_invalid  # a table has no malformed rows, only nulls, which the reader judges
+        start = 0
         try:
-            for batch in self._frame.collect_batches(chunk_size=_BATCH_ROWS, maintain_order=True):
-                self._start, self._end = self._end, self._end + len(batch)
-                yield batch
+            for frame in self._frame.collect_batches(chunk_size=_BATCH_ROWS, maintain_order=True):
+                yield Batch(frame, partial(self._locate, start))
+                start += len(frame)
         except pl.exceptions.PolarsError as error:
             raise CelrecError(f"{self.name}: cannot read ({_first_line(error)})") from error
 
-    def locate(self, row: int) -> tuple[str, dict[str, str]]:
-        """See `RawLog`."""
-        number = self._start + row
-        values = self._raw.slice(number, 1).collect().row(0, named=True)
-        return f"{self.name}, row {number + 1}", {k: str(v) for k, v in values.items()}
+    def _locate(self, start: int, row: int) -> tuple[str, dict[str, str]]:
+        values = self._raw.slice(start + row, 1).collect().row(0, named=True)
+        return f"{self.name}, row {start + row + 1}", {k: str(v) for k, v in values.items()}
 
     def _number(self, column: str, dtype: pl.DataType) -> pl.Expr:
         if dtype.is_numeric() or dtype in (pl.Boolean, pl.String, pl.Null):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import polars as pl
 
-from celrec.data._raw_log import time_as_integer
+from celrec.data._raw_log import Batch, time_as_integer
 from celrec.data.columns import Columns
 from celrec.data.delimited import Delimited
 from celrec.data.text_source import Block, Progress
@@ -23,9 +24,12 @@ class TextLog:
         self.columns = columns.resolve(table.names, self.name)
         self._table = table
         self._progress = progress
-        self._block = Block(b"", 1)
 
-    def batches(self, drop_invalid: bool) -> Iterator[pl.DataFrame]:
+    def expected_rows(self) -> int:
+        """See `RawLog`."""
+        return self._table.source.estimated_lines()
+
+    def batches(self, drop_invalid: bool) -> Iterator[Batch]:
         """See `RawLog`."""
         roles = self.columns.roles()
         types: dict[str, type[pl.DataType]] = {
@@ -38,18 +42,17 @@ class TextLog:
         names = {column: role for role, column in roles.items()}
         frames = self._table.frames(types, drop=drop_invalid, progress=self._progress)
         for block, frame in frames:
-            self._block, frame = block, frame.rename(names)
+            frame.columns = [names[column] for column in frame.columns]
             if frame.get_column("user").null_count():
                 frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))  # empty lines
-            if "timestamp" in roles:
-                dtype = frame.schema["timestamp"]
+            dtype = frame.schema.get("timestamp", pl.Int64())
+            if dtype != pl.Int64:
                 frame = frame.with_columns(time_as_integer("timestamp", dtype, self.name))
-            yield frame
+            yield Batch(frame, partial(self._locate, block))
 
-    def locate(self, row: int) -> tuple[str, dict[str, str]]:
-        """See `RawLog`."""
+    def _locate(self, block: Block, row: int) -> tuple[str, dict[str, str]]:
         places = {r: self._table.names.index(c) for r, c in self.columns.roles().items()}
-        for line, fields in self._table.rows(self._block):
+        for line, fields in self._table.numbered_rows(block):
             values = {r: fields[i] for r, i in places.items() if i < len(fields)}
             if not any(values.values()):
                 continue
@@ -62,14 +65,10 @@ class TextLog:
         """How the first row writes the time: as an integer, another number, or a date."""
         place = self._table.names.index(column)
         value = next((f[place] for f in self._table.first_rows() if place < len(f)), "")
-        try:
-            int(value)
-        except ValueError:
-            pass
-        else:
-            return pl.Int64
-        try:
-            float(value)
-        except ValueError:
-            return pl.String if value else pl.Int64
-        return pl.Float64
+        for dtype, parse in ((pl.Int64, int), (pl.Float64, float)):
+            try:
+                parse(value)
+            except ValueError:
+                continue
+            return dtype
+        return pl.String if value else pl.Int64

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import deque
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import polars as pl
 
-from celrec.data.text_source import Block, Progress, TextSource
+from celrec.data.text_source import BYTE_ORDER_MARK, Block, Progress, TextSource
 from celrec.errors import CelrecError
 
+_BLOCKS_AHEAD = 2  # parsed side by side while an earlier one is in use
 _SINGLE = ("\t", ",", ";", "|")
 _UNIT = "\x1f"  # stands for separators of several characters, which parsers do not take
 
@@ -29,7 +32,9 @@ class Delimited:
     source: TextSource
     separator: str
     names: tuple[str, ...]
-    has_header: bool
+    has_header: bool = False
+    quoted: bool = True
+    """Whether fields may stand between double quotes."""
     encoding: str = "utf-8"
 
     @classmethod
@@ -55,12 +60,7 @@ class Delimited:
         if len(set(names)) < len(names):
             repeated = next(name for name in names if names.count(name) > 1)
             raise CelrecError(f"{source}, line 1: two columns are named {repeated!r}; rename one")
-        return cls(source, separator, tuple(names), has_header, encoding)
-
-    @property
-    def quoted(self) -> bool:
-        """Whether fields may stand between double quotes."""
-        return len(self.separator) == 1
+        return cls(source, separator, tuple(names), has_header, len(separator) == 1, encoding)
 
     def frames(
         self,
@@ -76,41 +76,65 @@ class Delimited:
         schema = {name: types.get(name, pl.String) for name in self.names}
         wanted = [index for index, name in enumerate(self.names) if name in types]
         blocks = self.source.blocks(quoted=self.quoted, encoding=self.encoding, progress=progress)
-        for block in blocks:
-            if self.has_header and block.first_line == 1:
-                block = _without_first_line(block)
-            if not block.data.strip():
-                continue
-            try:
-                frame = self._parse(block.data, schema, wanted)
-            except pl.exceptions.PolarsError as error:
-                if not drop:
-                    raise self._explain(block, error) from error
-                frame = self._parse(self._regular_rows(block), schema, wanted)
-            yield block, frame
+        ahead: deque[tuple[Block, Future[pl.DataFrame]]] = deque()
+        with ThreadPoolExecutor(_BLOCKS_AHEAD) as threads:
+            for block in blocks:
+                if block.start == 0:
+                    block = self._contents(block)
+                if not block.data or block.data.isspace():
+                    continue
+                ahead.append((block, threads.submit(self._frame, block, schema, wanted, drop)))
+                if len(ahead) > _BLOCKS_AHEAD:
+                    block, parsed = ahead.popleft()
+                    yield block, parsed.result()
+            while ahead:
+                block, parsed = ahead.popleft()
+                yield block, parsed.result()
 
-    def rows(self, block: Block) -> Iterator[tuple[int, list[str]]]:
-        """Line number and fields of each line of `block`, none for an empty line.
+    def numbered_rows(self, block: Block) -> Iterator[tuple[int, list[str]]]:
+        """Line number and fields of each line of `block`, no fields for an empty line.
 
         The slow way, to explain an error.
         """
+        first = self.source.line_at(block.start)
         text = block.data.decode(errors="replace")
         if self.quoted:
             reader = csv.reader(io.StringIO(text, newline=""), delimiter=self.separator)
             line = 0
             for row in reader:
-                yield block.first_line + line, row
+                yield first + line, row
                 line = reader.line_num
         else:
             for line, content in enumerate(text.splitlines()):
-                yield block.first_line + line, content.split(self.separator) if content else []
+                yield first + line, content.split(self.separator) if content else []
 
     def first_rows(self) -> Iterator[list[str]]:
         """The fields of the rows at the beginning of the file, the header left out."""
         blocks = self.source.blocks(quoted=self.quoted, encoding=self.encoding, size=1 << 16)
-        for _, row in list(self.rows(next(blocks)))[self.has_header :]:
+        for _, row in self.numbered_rows(self._contents(next(blocks))):
             if row:
                 yield row
+
+    def _contents(self, block: Block) -> Block:
+        """The first block without a byte order mark and the header."""
+        data = block.data.removeprefix(BYTE_ORDER_MARK)
+        if self.has_header:
+            data = data.partition(b"\n")[2]
+        return Block(data, len(block.data) - len(data))
+
+    def _frame(
+        self,
+        block: Block,
+        schema: Mapping[str, pl.DataType | type[pl.DataType]],
+        wanted: list[int],
+        drop: bool,
+    ) -> pl.DataFrame:
+        try:
+            return self._parse(block.data, schema, wanted)
+        except pl.exceptions.PolarsError as error:
+            if not drop:
+                raise self._explain(block, error) from error
+            return self._parse(self._regular_rows(block), schema, wanted)
 
     def _parse(
         self,
@@ -118,42 +142,44 @@ class Delimited:
         schema: Mapping[str, pl.DataType | type[pl.DataType]],
         wanted: list[int],
     ) -> pl.DataFrame:
-        if not self.quoted:
-            data = data.replace(self.separator.encode(), _UNIT.encode())
+        separator = self.separator
+        if len(separator) > 1:
+            data = data.replace(separator.encode(), _UNIT.encode())
+            separator = _UNIT
         return pl.read_csv(
             data,
             has_header=False,
             schema=schema,
             columns=wanted,
-            separator=self.separator if self.quoted else _UNIT,
+            separator=separator,
             quote_char='"' if self.quoted else None,
             ignore_errors=True,
         )
 
     def _explain(self, block: Block, error: Exception) -> CelrecError:
-        for line, row in self.rows(block):
+        for line, row in self.numbered_rows(block):
             if row and len(row) != len(self.names):
                 return CelrecError(
                     f"{self.source}, line {line}: {len(row)} fields where {len(self.names)} are "
-                    f"expected; mend the row or leave such rows out (--drop-invalid)"
+                    f"expected; mend it, or leave such rows out with drop_invalid (--drop-invalid)"
                 )
         try:
             block.data.decode()
         except UnicodeDecodeError as bad:
-            line = block.first_line + block.data.count(b"\n", 0, bad.start)
+            line = self.source.line_at(block.start) + block.data.count(b"\n", 0, bad.start)
             return CelrecError(
                 f"{self.source}, line {line}: not UTF-8 text; convert the file "
                 "(iconv -f latin1 -t utf-8)"
             )
-        return CelrecError(f"{self.source}, line {block.first_line} or later: {error}")
+        line = self.source.line_at(block.start)
+        return CelrecError(f"{self.source}, line {line} or later: {error}")
 
     def _regular_rows(self, block: Block) -> bytes:
+        rows = (row for _, row in self.numbered_rows(block) if len(row) == len(self.names))
         kept = io.StringIO()
         if self.quoted:
-            writer = csv.writer(kept, delimiter=self.separator, lineterminator="\n")
-            writer.writerows(row for _, row in self.rows(block) if len(row) == len(self.names))
+            csv.writer(kept, delimiter=self.separator, lineterminator="\n").writerows(rows)
         else:
-            rows = (row for _, row in self.rows(block) if len(row) == len(self.names))
             kept.writelines(self.separator.join(row) + "\n" for row in rows)
         return kept.getvalue().encode()
 
@@ -168,8 +194,3 @@ def _is_number(field: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _without_first_line(block: Block) -> Block:
-    _, _, rest = block.data.partition(b"\n")
-    return Block(rest, block.first_line + 1)

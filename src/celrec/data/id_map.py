@@ -140,8 +140,8 @@ class IdMap:
         Text files do not say whether `17` is a number. "007" and "7" differ, so
         one id with a leading zero keeps the whole map one of strings.
         """
-        if self._kind != pl.String:
-            return self
+        if self._kind != pl.String or _canonical_integers(self.ids[:1000]).null_count():
+            return self  # most maps of strings show it at once
         integers = _canonical_integers(self.ids)
         return self if integers.null_count() else IdMap(integers)
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from celrec.data._growing_array import GrowingArray
-from celrec.data._raw_log import RawLog
+from celrec.data._raw_log import Batch, RawLog
 from celrec.data._table_log import TableLog
 from celrec.data._text_log import TextLog
 from celrec.data.columns import Columns
@@ -75,8 +76,9 @@ def read(
     else:
         log = TableLog(_as_polars(source, "source").lazy(), columns, "table")
     collector = _Collector(log, like, drop_invalid)
-    for batch in log.batches(drop_invalid):
-        collector.add(batch)
+    with ThreadPoolExecutor(1) as beside:
+        for batch in log.batches(drop_invalid):
+            collector.add(batch, beside)
     return collector.finish(user_features, item_features)
 
 
@@ -87,32 +89,38 @@ class _Collector:
         self._log, self._like, self._drop = log, like, drop_invalid
         self._user_ids = like.user_ids if like else IdMap()
         self._item_ids = like.item_ids if like else IdMap()
-        self._user, self._item = GrowingArray(np.int32), GrowingArray(np.int32)
-        self._target, self._time = GrowingArray(np.float32), GrowingArray(np.int64)
+        rows = log.expected_rows()
+        self._user, self._item = GrowingArray(np.int32, rows), GrowingArray(np.int32, rows)
+        self._target, self._time = GrowingArray(np.float32, rows), GrowingArray(np.int64, rows)
         self._dropped = 0
         self._first_without_time: str | None = None
 
-    def add(self, batch: pl.DataFrame) -> None:
-        """Take the rows of `batch`."""
-        valid = batch.select(
-            _is_id("user", batch) & _is_id("item", batch) & pl.col("target").is_finite()
-        ).to_series()
-        if not (valid := valid.fill_null(False)).all():
+    def add(self, batch: Batch, beside: Executor) -> None:
+        """Take the rows of `batch`, encoding the users `beside` the items."""
+        columns = batch.frame.to_dict()
+        target = columns["target"].to_numpy()  # null becomes NaN
+        valid = np.isfinite(target)
+        for role in ("user", "item"):
+            if (missing := _missing(columns[role])) is not None:
+                valid &= ~missing
+        if not valid.all():
             if not self._drop:
-                raise self._explain(int(valid.not_().arg_true()[0]))
-            batch = batch.filter(valid)
-            self._dropped += len(valid) - len(batch)
+                raise _explain(batch, int(np.argmin(valid)))
+            target = target[valid]
+            columns = batch.frame.filter(valid).to_dict()
+            self._dropped += len(valid) - len(target)
         encode = IdMap.encode if self._like else IdMap.extend
-        with ThreadPoolExecutor(1) as beside:
-            users = beside.submit(encode, self._user_ids, batch.get_column("user"))
-            self._item.append(encode(self._item_ids, batch.get_column("item")))
-            self._user.append(users.result())
-        self._target.append(batch.get_column("target").to_numpy())
-        if "timestamp" in batch.columns:
-            time = batch.get_column("timestamp")
-            if time.null_count() and self._first_without_time is None:
-                self._first_without_time = self._log.locate(int(time.is_null().arg_true()[0]))[0]
-            self._time.append(time.fill_null(_NO_TIME).to_numpy())
+        users = beside.submit(encode, self._user_ids, columns["user"])
+        self._item.append(encode(self._item_ids, columns["item"]))
+        self._user.append(users.result())
+        self._target.append(target)
+        if (time := columns.get("timestamp")) is not None:
+            if time.null_count():
+                if self._first_without_time is None:
+                    row = int(np.argmax(time.is_null().to_numpy()))
+                    self._first_without_time = batch.locate(row)[0]
+                time = time.fill_null(_NO_TIME)
+            self._time.append(time.to_numpy())
 
     def finish(self, user_features: Table | None, item_features: Table | None) -> Interactions:
         """All that was added."""
@@ -134,7 +142,7 @@ class _Collector:
             else:
                 raise CelrecError(
                     f"{self._first_without_time}: no timestamp, or not one like those before; "
-                    "mend the row or leave such rows out (--drop-invalid)"
+                    "mend it, or leave such rows out with drop_invalid (--drop-invalid)"
                 )
         return Interactions(
             user=user,
@@ -154,24 +162,28 @@ class _Collector:
         frame = _as_polars(table, f"{role}_features").lazy().collect()
         return align_features(frame, ids, self._log.columns.roles()[role])
 
-    def _explain(self, row: int) -> CelrecError:
-        where, values = self._log.locate(row)
-        for role in ("user", "item"):
-            if values.get(role) in (None, "", "None", "nan"):
-                problem = f"no {role} id"
-                break
-        else:
-            problem = f"target {values.get('target', '')!r} is not a finite number"
-        return CelrecError(
-            f"{where}: {problem}; mend the row or leave such rows out (--drop-invalid)"
-        )
+
+def _explain(batch: Batch, row: int) -> CelrecError:
+    where, values = batch.locate(row)
+    for role in ("user", "item"):
+        if values.get(role) in (None, "", "None", "nan"):
+            problem = f"no {role} id"
+            break
+    else:
+        problem = f"target {values.get('target', '')!r} is not a finite number"
+    return CelrecError(
+        f"{where}: {problem}; mend it, or leave such rows out with drop_invalid (--drop-invalid)"
+    )
 
 
-def _is_id(role: str, batch: pl.DataFrame) -> pl.Expr:
-    dtype = batch.schema[role]
-    if dtype == pl.String:
-        return pl.col(role).is_not_null() & (pl.col(role) != "")
-    return pl.col(role).is_not_nan() if dtype.is_float() else pl.col(role).is_not_null()
+def _missing(ids: pl.Series) -> NDArray[np.bool_] | None:
+    """Where an id is null, NaN or an empty string; None if it is so nowhere."""
+    missing = ids.is_null() if ids.null_count() else None
+    if ids.dtype == pl.String or ids.dtype.is_float():
+        empty = ids == "" if ids.dtype == pl.String else ids.is_nan()
+        if empty.any():
+            missing = empty.fill_null(True) if missing is None else missing | empty.fill_null(True)
+    return None if missing is None else missing.to_numpy()
 
 
 def _as_polars(table: Table, argument: str) -> pl.DataFrame | pl.LazyFrame:

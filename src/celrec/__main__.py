@@ -1,0 +1,7 @@
+"""`python -m celrec` is the `celrec` command."""
+
+import sys
+
+from celrec.cli.main import main
+
+sys.exit(main())

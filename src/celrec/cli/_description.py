@@ -1,0 +1,84 @@
+"""A description as a page of text."""
+
+from __future__ import annotations
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from celrec.data.description import Description
+
+_WIDTH = 30
+
+
+def show_description(name: str, about: Description) -> None:
+    """Print `about` as tables with bars."""
+    console = Console(highlight=False)
+    console.print(f"[bold]{name}[/]")
+    console.print(_facts(about))
+    console.print(_histogram(about))
+    console.print(_cold(about))
+    console.print(_popularity(about))
+
+
+def _facts(about: Description) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(style="dim")
+    table.add_column()
+    table.add_row("interactions", f"{about.rows:,}")
+    table.add_row("users", f"{about.users:,}  ({about.rows / about.users:,.1f} interactions each)")
+    table.add_row("items", f"{about.items:,}  ({about.rows / about.items:,.1f} interactions each)")
+    table.add_row("density", f"{about.density:.4%}")
+    table.add_row("repeated pairs", f"{about.repeated_pairs:,}")
+    if about.dropped:
+        table.add_row("rows left out", f"{about.dropped:,}")
+    span = f"{about.target_min:g} … {about.target_max:g}"
+    table.add_row("target", f"{span}, mean {about.target_mean:.4f} ± {about.target_std:.4f} (sd)")
+    table.add_row("time", f"{about.first} … {about.last}" if about.first else "no timestamps")
+    table.add_row("user features", ", ".join(about.user_features) or "none")
+    table.add_row("item features", ", ".join(about.item_features) or "none")
+    return table
+
+
+def _histogram(about: Description) -> Table:
+    table = _bars("target", "rows")
+    most = max(count for _, _, count in about.histogram)
+    for low, high, count in about.histogram:
+        label = f"{low:g}" if low == high else f"{low:.3g} … {high:.3g}"
+        table.add_row(label, f"{count:,}", f"{count / about.rows:.1%}", _bar(count / most))
+    return table
+
+
+def _cold(about: Description) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("interactions")
+    table.add_column("users", justify="right")
+    table.add_column("", justify="right")
+    table.add_column("items", justify="right")
+    table.add_column("", justify="right")
+    for limit, users in about.cold_users.items():
+        items = about.cold_items[limit]
+        shares = f"{users / about.users:.1%}", f"{items / about.items:.1%}"
+        table.add_row(f"at most {limit}", f"{users:,}", shares[0], f"{items:,}", shares[1])
+    return table
+
+
+def _popularity(about: Description) -> Table:
+    table = _bars("most popular items", "interactions")
+    for share, held in about.popularity.items():
+        items = max(round(share * about.items), 1)
+        table.add_row(f"{share:.0%}", f"{items:,} items", f"{held:.1%}", _bar(held))
+    return table
+
+
+def _bars(first: str, second: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column(first)
+    table.add_column(second, justify="right")
+    table.add_column("", justify="right")
+    table.add_column("", no_wrap=True)
+    return table
+
+
+def _bar(share: float) -> str:
+    return f"[cyan]{'█' * max(round(share * _WIDTH), 1 if share else 0)}[/]"

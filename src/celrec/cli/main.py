@@ -1,0 +1,96 @@
+"""The entry point of the `celrec` command, and its error rule."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from typing import Annotated
+
+import typer
+from typer.exceptions import TyperException
+
+import celrec
+from celrec.cli import data
+from celrec.errors import CelrecError
+
+USER_ERROR, BUG, INTERRUPTED = 2, 1, 130
+
+app = typer.Typer(
+    name="celrec",
+    help="Recommenders with small embedding tables: ids share rows in clusters that are learned.",
+    epilog="Each command explains itself: celrec COMMAND --help",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(data.app, name="data")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"celrec {celrec.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an internal error.")
+    ] = False,
+) -> None:
+    """See the help of `app`."""
+    del version, debug  # both are seen to elsewhere
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; its exit code.
+
+    A user's mistake is one line on standard error and code 2. A bug is one line
+    and code 1, with the traceback only under `--debug`, which may stand anywhere.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    try:
+        code = app([a for a in given if a != "--debug"], standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except TyperException as error:
+        told = error.format_message()
+        return _complain(_usage(error), USER_ERROR) if told else USER_ERROR  # help was shown
+    except CelrecError as error:
+        return _complain(str(error), USER_ERROR)
+    except (KeyboardInterrupt, typer.Abort):
+        return _complain("interrupted", INTERRUPTED)
+    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+            return _complain(f"{error.filename or 'disk'}: {error.strerror}", USER_ERROR)
+        return _bug(error, debug)
+    except Exception as error:
+        return _bug(error, debug)
+
+
+def _usage(error: TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    told = error.format_message().rstrip(".")
+    return f"{told}; see {context.command_path} --help" if context else told
+
+
+def _bug(error: Exception, debug: bool) -> int:
+    if debug:
+        raise error
+    kind = type(error).__name__
+    return _complain(f"internal error, {kind}: {error}; run again with --debug to see where", BUG)
+
+
+def _complain(message: str, code: int) -> int:
+    print(f"celrec: {' '.join(message.split())}", file=sys.stderr)  # noqa: T201
+    return code

@@ -1,0 +1,95 @@
+"""Training, validation and test parts of a log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from celrec.data.interactions import Interactions
+from celrec.errors import CelrecError
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Three disjoint parts of a log, each in the log's order.
+
+    The validation part is carved from the training data alone: which rows are
+    test rows does not depend on it, so that everything may be chosen on it.
+
+    >>> import celrec
+    >>> log = celrec.read({"user": [1] * 10, "item": list(range(10)), "rating": [1.0] * 10,
+    ...                    "time": list(range(10))})
+    >>> split = Split.chronological(log, test=0.2, valid=0.25)
+    >>> split.train.timestamp, split.valid.timestamp, split.test.timestamp
+    (array([0, 1, 2, 3, 4, 5]), array([6, 7]), array([8, 9]))
+    >>> [len(part.test) for part in Split.folds(log, 3)]
+    [4, 3, 3]
+    """
+
+    train: Interactions
+    valid: Interactions
+    test: Interactions
+
+    @classmethod
+    def random(
+        cls, log: Interactions, *, test: float = 0.2, valid: float = 0.1, seed: int = 0
+    ) -> Split:
+        """A random share `test` of the log, and a share `valid` of the rest."""
+        order = np.random.default_rng(seed).permutation(len(log))
+        return cls._from_test(log, order[: _share(len(log), test, "test")], valid, [seed])
+
+    @classmethod
+    def fold(
+        cls, log: Interactions, number: int, of: int = 5, *, valid: float = 0.1, seed: int = 0
+    ) -> Split:
+        """The split whose test part is fold `number` (1 … `of`) of a seeded k-fold partition."""
+        if not 2 <= of <= len(log):
+            raise CelrecError(f"folds must lie in 2 … {len(log):,} (the rows), not {of}")
+        if not 1 <= number <= of:
+            raise CelrecError(f"fold must lie in 1 … {of}, not {number}")
+        order = np.random.default_rng(seed).permutation(len(log))
+        return cls._from_test(log, order[number - 1 :: of], valid, [seed, number])
+
+    @classmethod
+    def folds(
+        cls, log: Interactions, of: int = 5, *, valid: float = 0.1, seed: int = 0
+    ) -> Iterator[Split]:
+        """All splits of the k-fold partition, in order; every row is tested exactly once."""
+        for number in range(1, of + 1):
+            yield cls.fold(log, number, of, valid=valid, seed=seed)
+
+    @classmethod
+    def chronological(cls, log: Interactions, *, test: float = 0.2, valid: float = 0.1) -> Split:
+        """The latest share `test` of the log, and the latest share `valid` of what is before.
+
+        Rows with the same timestamp stay in the log's order.
+        """
+        if log.timestamp is None:
+            raise CelrecError("log: a chronological split needs timestamps; split at random")
+        order = np.argsort(log.timestamp, kind="stable")
+        first_test = len(order) - _share(len(order), test, "test")
+        first_valid = first_test - _share(first_test, valid, "valid")
+        train, held, tested = np.split(order, [first_valid, first_test])
+        return cls(log[train], log[held], log[tested])
+
+    @classmethod
+    def _from_test(
+        cls, log: Interactions, test_rows: NDArray[np.int64], valid: float, seed: list[int]
+    ) -> Split:
+        tested = np.zeros(len(log), bool)
+        tested[test_rows] = True
+        rest = np.flatnonzero(~tested)
+        held = np.zeros(len(rest), bool)
+        # Another stream of random numbers than the test rows'; the tag keeps the two apart.
+        shuffled = np.random.default_rng([*seed, 0xA11D]).permutation(len(rest))
+        held[shuffled[: _share(len(rest), valid, "valid")]] = True
+        return cls(log[rest[~held]], log[rest[held]], log[tested])
+
+
+def _share(rows: int, share: float, name: str) -> int:
+    if not 0 <= share < 1:
+        raise CelrecError(f"{name} must be a share in [0, 1), not {share}")
+    return round(rows * share)
