@@ -79,8 +79,7 @@ class Delimited:
         ahead: deque[tuple[Block, Future[pl.DataFrame]]] = deque()
         with ThreadPoolExecutor(_BLOCKS_AHEAD) as threads:
             for block in blocks:
-                if block.start == 0:
-                    block = self._contents(block)
+                block = self._contents(block)
                 if not block.data or block.data.isspace():
                     continue
                 ahead.append((block, threads.submit(self._frame, block, schema, wanted, drop)))
@@ -116,11 +115,14 @@ class Delimited:
                 yield row
 
     def _contents(self, block: Block) -> Block:
-        """The first block without a byte order mark and the header."""
-        data = block.data.removeprefix(BYTE_ORDER_MARK)
-        if self.has_header:
-            data = data.partition(b"\n")[2]
-        return Block(data, len(block.data) - len(data))
+        """The block from its first row on: no byte order mark, header or empty lines before."""
+        data = block.data
+        if block.start == 0:
+            data = data.removeprefix(BYTE_ORDER_MARK)
+            if self.has_header:
+                data = data.partition(b"\n")[2]
+        data = data.lstrip(b"\r\n")
+        return Block(data, block.start + len(block.data) - len(data))
 
     def _frame(
         self,

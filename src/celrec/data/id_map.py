@@ -55,8 +55,7 @@ class IdMap:
         return len(self._table)
 
     def __repr__(self) -> str:
-        kind = {pl.Int64: "integers", pl.String: "strings"}.get(self._ids.dtype.base_type(), "ids")
-        return f"IdMap({len(self):,} {kind})"
+        return f"IdMap({len(self):,} {'strings' if self._kind == pl.String else 'integers'})"
 
     @property
     def ids(self) -> pl.Series:

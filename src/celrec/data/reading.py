@@ -196,8 +196,8 @@ def _as_polars(table: Table, argument: str) -> pl.DataFrame | pl.LazyFrame:
                 return frame
         elif isinstance(table, Mapping) or hasattr(table, "__arrow_c_stream__"):
             return pl.DataFrame(table)
-    except ModuleNotFoundError as error:
-        raise CelrecError(f"{argument}: {error.name} is needed to read a pandas table") from error
+    except ImportError as error:
+        raise CelrecError(f"{argument}: pyarrow is needed to read this pandas table") from error
     except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
         raise CelrecError(f"{argument}: cannot turn this table into columns ({error})") from error
     raise CelrecError(

@@ -53,7 +53,8 @@ class Copy:
 def find_dataset(name: str) -> Copy | None:
     """The copy that `load_dataset` would take, None if there is none.
 
-    Copies below CELREC_DATA come before fetched ones. A folder counts if it holds `ratings.parquet` or the published files.
+    Copies below CELREC_DATA come before fetched ones. A folder counts if it
+    holds `ratings.parquet` or the published files.
     """
     dataset = _named(name)
     if not dataset.files:
