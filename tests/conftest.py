@@ -61,7 +61,7 @@ class _Publication:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    def do_GET(self):  # noqa: N802
+    def do_GET(self):
         server = self.server.publisher
         server.requests.append(dict(self.headers))
         file = server.files.get(self.path[1:])

@@ -202,7 +202,7 @@ BAD_TEXT = {
     "one column": ("user\nu\n", "one column only"),
     "text target": ("user,item,rating\nu,i,1\nu,i,good\n", "line 3: target 'good' is not a finite"),
     "missing target": ("user,item,rating\n\nu,i,1\nu,i\n", "line 4: target '' is not a finite"),
-    "first row short": ("user,item,rating\n\nu,i\nu,i,1\n", "line 3: 2 fields where 3"),
+    "first row short": ("user,item,rating\n\nu,i\nu,i,1\n", "line 3: target '' is not a finite"),
     "NaN": ("user,item,rating\nu,i,NaN\n", "line 2: target 'NaN' is not a finite number"),
     "infinite": ("user,item,rating\nu,i,-inf\n", "line 2: target '-inf' is not a finite number"),
     "beyond float32": ("user,item,rating\nu,i,1e300\n", "line 2: target '1e300' is not a finite"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from celrec.data.description import Description
 
@@ -14,7 +15,7 @@ _WIDTH = 30
 def show_description(name: str, about: Description) -> None:
     """Print `about` as tables with bars."""
     console = Console(highlight=False)
-    console.print(f"[bold]{name}[/]")
+    console.print(Text(name, style="bold"))  # a name is no markup
     console.print(_facts(about))
     console.print(_histogram(about))
     console.print(_cold(about))

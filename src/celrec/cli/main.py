@@ -59,23 +59,30 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         code = app([a for a in given if a != "--debug"], standalone_mode=False)
         sys.stdout.flush()
+        if code == INTERRUPTED:  # by Ctrl-C
+            return _complain("interrupted", INTERRUPTED)
         return code if isinstance(code, int) else 0
     except TyperException as error:
         told = error.format_message()
         return _complain(_usage(error), USER_ERROR) if told else USER_ERROR  # help was shown
     except CelrecError as error:
         return _complain(str(error), USER_ERROR)
-    except (KeyboardInterrupt, typer.Abort):
-        return _complain("interrupted", INTERRUPTED)
-    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except BrokenPipeError:
+        return _unheard()
+    except SystemExit as ended:  # how typer and rich take a broken pipe
+        return _unheard() if isinstance(ended.__context__, BrokenPipeError) else BUG
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
             return _complain(f"{error.filename or 'disk'}: {error.strerror}", USER_ERROR)
         return _bug(error, debug)
     except Exception as error:
         return _bug(error, debug)
+
+
+def _unheard() -> int:
+    """The reader of our output, such as `head`, has seen enough; nothing more is to be said."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 def _usage(error: TyperException) -> str:

@@ -7,24 +7,16 @@ batches cannot afford.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar, cast
-
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-_F = TypeVar("_F", bound=Callable[..., object])
+from celrec.data.compiled import compiled
+
 _MAX_LOAD = 0.7
 _LOW, _HIGH, _NUMBER = 0, 1, 2  # columns of a slot; a number of 0 marks an empty slot
 
 
-def _compiled(function: _F) -> _F:
-    """`function` compiled to machine code, cached on disk, releasing the GIL."""
-    return cast(_F, numba.njit(cache=True, nogil=True)(function))
-
-
-@_compiled
+@compiled
 def _insert(
     low: NDArray[np.uint64],
     high: NDArray[np.uint64],
@@ -55,7 +47,7 @@ def _insert(
     return count
 
 
-@_compiled
+@compiled
 def _find(
     low: NDArray[np.uint64],
     high: NDArray[np.uint64],
@@ -74,7 +66,7 @@ def _find(
             place = (place + one) & mask
 
 
-@_compiled
+@compiled
 def _move(old: NDArray[np.uint64], new: NDArray[np.uint64]) -> None:
     mask = np.uint64(len(new) - 1)
     one = np.uint64(1)

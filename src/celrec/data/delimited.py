@@ -156,6 +156,7 @@ class Delimited:
             separator=separator,
             quote_char='"' if self.quoted else None,
             ignore_errors=True,
+            missing_columns="insert",  # a first row that is too short is no reason to give up
         )
 
     def _explain(self, block: Block, error: Exception) -> CelrecError:

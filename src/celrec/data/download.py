@@ -59,12 +59,12 @@ def download(
 
 
 def _fetch_patiently(url: str, part: Path, progress: Progress | None, patience: float) -> None:
-    failures = 0
+    furthest, failures = part.stat().st_size, 0
     while True:
-        before = part.stat().st_size
         try:
             return _fetch(url, part, progress)
         except urllib.error.HTTPError as error:
+            error.close()
             if error.code < http.HTTPStatus.INTERNAL_SERVER_ERROR:
                 raise DownloadError(f"{url}: the server answers {error.code}") from error
             reason: Exception = error
@@ -72,7 +72,9 @@ def _fetch_patiently(url: str, part: Path, progress: Progress | None, patience: 
             if isinstance(error, OSError) and error.errno in _DISK:
                 raise
             reason = error
-        failures = 0 if part.stat().st_size > before else failures + 1
+        reached = part.stat().st_size
+        failures = 0 if reached > furthest else failures + 1
+        furthest = max(furthest, reached)
         if failures >= _TRIES or _is_unreachable(reason):
             raise DownloadError(f"{url}: cannot be reached ({_cause(reason)})") from reason
         time.sleep(patience * 2**failures)
@@ -89,8 +91,9 @@ def _fetch(url: str, part: Path, progress: Progress | None) -> None:
     try:
         response = urllib.request.urlopen(request, timeout=_TIMEOUT)  # noqa: S310
     except urllib.error.HTTPError as error:
-        if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+        if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE or not tag_file.exists():
             raise
+        error.close()
         tag_file.unlink()  # what is there is no beginning of that file
         return _fetch(url, part, progress)
     with response:
@@ -99,6 +102,8 @@ def _fetch(url: str, part: Path, progress: Progress | None) -> None:
         length = response.headers.get("Content-Length")
         total = have + int(length) if length else 0
         tag = response.headers.get("ETag") or response.headers.get("Last-Modified")
+        if not resumed:
+            tag_file.unlink(missing_ok=True)
         # A weak tag does not promise equal bytes, and servers refuse to resume by it.
         if tag and not tag.startswith("W/"):
             tag_file.write_text(tag)

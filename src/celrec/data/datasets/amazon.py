@@ -38,13 +38,13 @@ def _records(path: Path) -> Iterator[tuple[str, str | None, str | None, str | No
     # The lines are Python literals rather than JSON, so they are read one by one, once.
     source = TextSource(path)
     for block in source.blocks(quoted=False):
-        for number, line in enumerate(block.data.decode().splitlines()):
+        for number, line in enumerate(block.data.rstrip(b"\n").split(b"\n")):
             try:
-                product = ast.literal_eval(line)
+                product = ast.literal_eval(line.decode())
                 paths = product.get("categories") or [[]]
                 category = paths[-1][-1] if paths[-1] else None
                 yield product["asin"], product.get("title"), product.get("brand"), category
-            except (ValueError, SyntaxError, KeyError, AttributeError) as error:
+            except (ValueError, SyntaxError, KeyError, AttributeError, TypeError) as error:
                 where = source.line_at(block.start) + number
                 raise CelrecError(f"{source}, line {where}: not a product ({error})") from error
 

@@ -17,34 +17,55 @@ _SEPARATOR = '";"'
 
 def _parse(files: Mapping[str, Path]) -> Tables:
     path = files[_FILE]
-    ratings = _texts(path, "BX-Book-Ratings.csv", "user item rating")
-    books = _texts(path, "BX-Books.csv", "item title author year publisher small medium large")
+    return Tables(_ratings(path), _books(path), _users(path))
+
+
+def _ratings(path: Path) -> pl.DataFrame:
+    # Some ISBNs hold escaped quotes; they are ids and stay as they are.
+    ratings = _fields(path, "BX-Book-Ratings.csv", "user item rating")
+    return ratings.with_columns(pl.col("user").cast(pl.Int32), pl.col("rating").cast(pl.Float32))
+
+
+def _books(path: Path) -> pl.DataFrame:
+    books = _fields(path, "BX-Books.csv", "item title author year publisher small medium large")
     # A handful of titles end in an escaped quote, which hides the separator before the author.
     hidden = pl.col("large").is_null()
     parts = pl.col("title").str.splitn('\\";', 2)
-    shifted = {"year": "author", "publisher": "year"}
-    books = books.select(
+    return books.select(
         "item",
-        title=pl.when(hidden).then(parts.struct[0]).otherwise("title"),
-        author=pl.when(hidden).then(parts.struct[1].str.strip_chars('"')).otherwise("author"),
-        **{now: pl.when(hidden).then(was).otherwise(now) for now, was in shifted.items()},
-    ).with_columns(pl.col("year").cast(pl.Int32, strict=False))
-    users = _texts(path, "BX-Users.csv", "user location age").with_columns(
-        pl.col("user").cast(pl.Int32), pl.col("age").cast(pl.Int32, strict=False)
-    )
-    return Tables(
-        ratings.with_columns(pl.col("user").cast(pl.Int32), pl.col("rating").cast(pl.Float32)),
-        books.unique("item", keep="first", maintain_order=True),
-        users,
-    )
+        title=_unescaped(pl.when(hidden).then(parts.struct[0]).otherwise("title")),
+        author=_unescaped(
+            pl.when(hidden).then(parts.struct[1].str.strip_suffix('"')).otherwise("author")
+        ),
+        year=pl.when(hidden).then("author").otherwise("year").cast(pl.Int32, strict=False),
+        publisher=_unescaped(pl.when(hidden).then("year").otherwise("publisher")),
+    ).unique("item", keep="first", maintain_order=True)
 
 
-def _texts(path: Path, member: str, names: str) -> pl.DataFrame:
+def _users(path: Path) -> pl.DataFrame:
+    whole = "\x1e"  # a separator that occurs nowhere: the line is one field
+    types: Types = {"line": pl.String}
+    lines = parse_text(
+        path, "BX-Users.csv", types, separator=whole, encoding="latin-1", has_header=True
+    )
+    # An age that is not known is NULL without quotes.
+    pattern = r'^"(?<user>\d+)";"(?<location>.*)";(?:"(?<age>\d+)"|NULL)\r?$'
+    users = lines.select(pl.col("line").str.extract_groups(pattern)).unnest("line")
+    return users.with_columns(pl.col("user", "age").cast(pl.Int32), _unescaped(pl.col("location")))
+
+
+def _fields(path: Path, member: str, names: str) -> pl.DataFrame:
     types: Types = dict.fromkeys(names.split(), pl.String)
     table = parse_text(
         path, member, types, separator=_SEPARATOR, encoding="latin-1", has_header=True
     )
-    return table.with_columns(pl.all().str.strip_chars_end("\r").str.strip_chars('"'))
+    first, *_, last = table.columns
+    ending = pl.col(last).str.strip_suffix("\r").str.strip_suffix('"')
+    return table.with_columns(pl.col(first).str.strip_prefix('"'), ending)
+
+
+def _unescaped(text: pl.Expr) -> pl.Expr:
+    return text.str.replace_all('\\"', '"', literal=True)
 
 
 BOOK_CROSSING = Dataset(

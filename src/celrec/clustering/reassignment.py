@@ -1,0 +1,69 @@
+"""Moving members to the clusters that fit their interactions best."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from celrec.errors import CelrecError
+
+
+@dataclass(frozen=True, slots=True)
+class Reassignment:
+    """argmin_k of each member's loss under the row of cluster k, with rules of caution.
+
+    A member moves only if that lowers its loss, by more than `margin` per
+    interaction; ties stay. It stays in any case with probability `keep`, and if
+    it has fewer than `evidence` interactions. No cluster is left empty: the
+    former member that loses least goes back. So the total loss never rises.
+
+    >>> losses = torch.tensor([[1.0, 0.5], [1.0, 2.0], [3.0, 3.0]])
+    >>> rule = Reassignment(keep=0.0)
+    >>> rule(losses, torch.tensor([0, 0, 1]), torch.ones(3), torch.Generator())
+    tensor([1, 0, 1])
+    """
+
+    keep: float = 0.3
+    evidence: int = 0
+    margin: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.keep <= 1:
+            raise CelrecError(f"keep must be a probability, not {self.keep}")
+        if self.evidence < 0 or self.margin < 0:
+            raise CelrecError(
+                f"evidence and margin must not be negative, not {self.evidence} and {self.margin}"
+            )
+
+    def __call__(
+        self, losses: Tensor, current: Tensor, interactions: Tensor, generator: torch.Generator
+    ) -> Tensor:
+        """The new cluster of every member, given losses (members × clusters)."""
+        now = losses.gather(1, current[:, None]).squeeze(1)
+        best, choice = losses.min(1)
+        moving = now - best > self.margin * interactions
+        moving &= interactions >= self.evidence
+        if self.keep:
+            drawn = torch.rand(len(current), generator=generator).to(current.device)
+            moving &= drawn >= self.keep
+        proposed = torch.where(moving, choice, current)
+        return _none_empty(proposed, current, now - best, losses.shape[1])
+
+
+def _none_empty(proposed: Tensor, current: Tensor, gain: Tensor, clusters: int) -> Tensor:
+    """`proposed`, with the former member that gains least back in each cluster it would empty."""
+    while True:
+        sizes = torch.bincount(proposed, minlength=clusters)
+        # Only clusters that had members can be refilled; a member sent back may empty another.
+        emptied = (sizes == 0) & (torch.bincount(current, minlength=clusters) > 0)
+        if not bool(emptied.any()):
+            return proposed
+        rows = torch.nonzero(emptied[current]).squeeze(1)
+        order = rows[gain[rows].argsort(stable=True)]
+        order = order[current[order].argsort(stable=True)]
+        of = current[order]
+        first = torch.ones_like(of, dtype=torch.bool)
+        first[1:] = of[1:] != of[:-1]
+        proposed = proposed.index_copy(0, order[first], of[first])

@@ -1,0 +1,98 @@
+"""Ways to score the members of a cluster, so that a threshold on the scores splits it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+_ROUNDS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """What is known of the members of a cluster that is to be split, a row each."""
+
+    gradients: Tensor
+    """g_j = −∂L/∂B(j) at the shared row: where each member would like the row to go."""
+    interactions: Tensor
+    """How many interactions each has."""
+    partners: Tensor | None = None
+    """The mean vector of those that each interacted with, for methods that look at it."""
+
+
+SplitMethod: TypeAlias = Callable[[Members, torch.Generator], Tensor]
+
+
+def gpca(members: Members, generator: torch.Generator) -> Tensor:
+    """Gradient principal component analysis: g_jᵀp, p the top eigenvector of GᵀG.
+
+    The sign of p is fixed by its largest entry being positive.
+
+    >>> gradients = torch.tensor([[2.0, 0.1], [1.0, 0.0], [-3.0, -0.1]])
+    >>> gpca(Members(gradients, torch.ones(3)), torch.Generator()) > 0
+    tensor([ True,  True, False])
+    """
+    del generator  # nothing about it is random
+    gradients = members.gradients.double()
+    direction = torch.linalg.eigh(gradients.T @ gradients).eigenvectors[:, -1]
+    direction = direction * direction[direction.abs().argmax()].sign()
+    return gradients.mv(direction)
+
+
+def random_split(members: Members, generator: torch.Generator) -> Tensor:
+    """Scores from N(0, 1), whoever the members are."""
+    return _normal((len(members.interactions),), members.gradients, generator)
+
+
+def gradient_random_projection(members: Members, generator: torch.Generator) -> Tensor:
+    """g_jᵀp for a random direction p."""
+    direction = _normal((members.gradients.shape[1],), members.gradients, generator)
+    return members.gradients.double().mv(direction / direction.norm())
+
+
+def gradient_two_means(members: Members, generator: torch.Generator) -> Tensor:
+    """Bisecting 2-means on the gradients: how much nearer the second centre is than the first."""
+    return _two_means(members.gradients.double(), generator)
+
+
+def user_inspired_two_means(members: Members, generator: torch.Generator) -> Tensor:
+    """Bisecting 2-means on the mean vectors of those the members interacted with."""
+    if members.partners is None:
+        raise ValueError("user-inspired splits need the partners of the members")
+    return _two_means(members.partners.double(), generator)
+
+
+SPLIT_METHODS: dict[str, SplitMethod] = {
+    "gpca": gpca,
+    "random": random_split,
+    "gradient-2-means": gradient_two_means,
+    "user-2-means": user_inspired_two_means,
+    "random-projection": gradient_random_projection,
+}
+
+
+def _two_means(points: Tensor, generator: torch.Generator) -> Tensor:
+    """Lloyd's algorithm from two members, the second drawn far from the first (k-means++)."""
+    first = int(torch.randint(len(points), (1,), generator=generator))
+    distance = (points - points[first]).square().sum(1).cpu()
+    if not float(distance.sum()):
+        return torch.zeros(len(points), dtype=points.dtype, device=points.device)
+    second = int(torch.multinomial(distance, 1, generator=generator))
+    centres = points[[first, second]]
+    side = None
+    for _ in range(_ROUNDS):
+        nearer = torch.cdist(points, centres).argmin(1)
+        if side is not None and bool((nearer == side).all()):
+            break
+        side = nearer
+        centres = torch.stack([points[side == 0].mean(0), points[side == 1].mean(0)])
+    distances = torch.cdist(points, centres)
+    return distances[:, 0] - distances[:, 1]
+
+
+def _normal(shape: tuple[int, ...], like: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.randn(shape, generator=generator, dtype=torch.float64).to(like.device)

@@ -1,0 +1,217 @@
+"""Ids that share rows in clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from celrec.embeddings.memory import Memory
+from celrec.embeddings.shared_rows import SharedRows
+from celrec.errors import CelrecError
+
+
+class ClusteredEmbedding(SharedRows):
+    """A table of `max_clusters` rows, and for every id the cluster whose row it shares.
+
+    The vector of id j is B_q(S_q(j)). All ids start in cluster 0; clusters 0 …
+    `num_clusters` − 1 are active, and a split activates the next row as a copy of
+    its parent's. `weight` is allocated once and for all, so an optimiser built on
+    it stays valid. `assignment` is a buffer of the narrowest integers that fit and
+    is saved, moved and exported with the module.
+
+    An unseen id shares the row of the cluster `unseen_cluster`, in training,
+    serving and export alike.
+
+    >>> table = ClusteredEmbedding(5, 2, max_clusters=3)
+    >>> table.split(0, torch.tensor([3, 4]))
+    1
+    >>> table.assignment.tolist()[:5]
+    [0, 0, 0, 1, 1]
+    >>> bool((table(torch.tensor(0)) == table(torch.tensor(4))).all())
+    True
+    >>> table.memory()
+    Memory(table=16, index=6)
+    """
+
+    assignment: Tensor
+    """The cluster of every id, and in its last place the cluster of unseen ids."""
+    parent: Tensor
+    """The split tree: the cluster that each was split from, -1 for those of the start."""
+    _active: Tensor
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        *,
+        max_clusters: int,
+        padding_idx: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(num_embeddings, embedding_dim, padding_idx)
+        if not 1 <= max_clusters <= num_embeddings:
+            raise CelrecError(
+                f"max_clusters must lie in 1 … {num_embeddings:,} (the ids), not {max_clusters}"
+            )
+        self.max_clusters = max_clusters
+        self.weight = nn.Parameter(
+            torch.empty(max_clusters, embedding_dim, device=device, dtype=dtype)
+        )
+        index = _narrowest(max_clusters)
+        self.register_buffer(
+            "assignment", torch.zeros(num_embeddings + 1, dtype=index, device=device)
+        )
+        self.register_buffer(
+            "parent", torch.full((max_clusters,), -1, dtype=torch.int32, device=device)
+        )
+        self.register_buffer("_active", torch.ones((), dtype=torch.int64, device=device))
+        self._probe: Callable[[Tensor], Tensor] | None = None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Rows from N(0, 1/dim): the norm of a row is about 1."""
+        nn.init.normal_(self.weight, std=self.embedding_dim**-0.5)
+
+    def vectors(self, ids: Tensor) -> Tensor:
+        """The rows of the clusters of `ids`, or what a probe puts in their place."""
+        return super().vectors(ids) if self._probe is None else self._probe(ids)
+
+    @contextmanager
+    def probing(self, probe: Callable[[Tensor], Tensor]) -> Iterator[None]:
+        """Let `probe(ids)` make the vectors: how gradients at rows and other rows are tried out."""
+        self._probe = probe
+        try:
+            yield
+        finally:
+            self._probe = None
+
+    def row_of(self, ids: Tensor) -> Tensor:
+        """The cluster of each id."""
+        seen = (ids >= 0) & (ids < self.num_embeddings)
+        return self.assignment[torch.where(seen, ids, self.num_embeddings)].long()
+
+    @property
+    def num_clusters(self) -> int:
+        """How many clusters are active."""
+        return int(self._active)
+
+    @property
+    def num_rows(self) -> int:
+        """The rows of the active clusters."""
+        return self.num_clusters
+
+    @property
+    def unseen_cluster(self) -> int:
+        """The cluster whose row unseen ids share."""
+        return int(self.assignment[-1])
+
+    @unseen_cluster.setter
+    def unseen_cluster(self, cluster: int) -> None:
+        self._check_active(cluster)
+        self.assignment[-1] = cluster
+
+    def sizes(self) -> Tensor:
+        """How many ids each active cluster has."""
+        return torch.bincount(self.assignment[:-1].long(), minlength=self.num_clusters)
+
+    def members(self, cluster: int) -> Tensor:
+        """The ids of a cluster, in ascending order."""
+        self._check_active(cluster)
+        return torch.nonzero(self.assignment[:-1] == cluster).squeeze(1)
+
+    @torch.no_grad()
+    def split(self, cluster: int, leaving: Tensor) -> int:
+        """Move the ids `leaving` from `cluster` to a new one with a copy of its row.
+
+        Predictions are the same just after as just before. Gives the new cluster.
+        """
+        self._check_active(cluster)
+        new = self.num_clusters
+        if new == self.max_clusters:
+            raise CelrecError(f"all {self.max_clusters} clusters are in use; raise max_clusters")
+        belong = self.assignment[leaving] == cluster
+        if not len(leaving) or not bool(belong.all()):
+            raise CelrecError(f"leaving must be one or more members of cluster {cluster}")
+        if len(leaving) >= int((self.assignment[:-1] == cluster).sum()):
+            raise CelrecError(f"leaving: at least one member must stay in cluster {cluster}")
+        self.weight[new] = self.weight[cluster]
+        self.assignment[leaving] = new
+        self.parent[new] = cluster
+        self._active += 1
+        return new
+
+    @torch.no_grad()
+    def assign(self, assignment: Tensor) -> None:
+        """Put every id in the given cluster; each active cluster must get one."""
+        if assignment.shape != (self.num_embeddings,):
+            raise CelrecError(
+                f"assignment must have one cluster per id ({self.num_embeddings:,}), "
+                f"not shape {tuple(assignment.shape)}"
+            )
+        sizes = torch.bincount(assignment, minlength=self.num_clusters)
+        if len(sizes) > self.num_clusters:
+            raise CelrecError(f"assignment names cluster {len(sizes) - 1}, which is not active")
+        if not bool(sizes.all()):
+            raise CelrecError(f"cluster {int(sizes.argmin())} would be empty")
+        self.assignment[:-1] = assignment
+
+    @torch.no_grad()
+    def start_from(self, assignment: Tensor) -> None:
+        """Begin anew with a given clustering: all of its clusters active, none with a parent."""
+        clusters = int(assignment.max()) + 1
+        if clusters > self.max_clusters:
+            raise CelrecError(f"{clusters} clusters do not fit in max_clusters={self.max_clusters}")
+        self._active.fill_(clusters)
+        self.parent.fill_(-1)
+        self.assign(assignment)
+
+    @torch.no_grad()
+    def grow(self, num_embeddings: int) -> None:
+        """Make room for more ids; the new ones begin in the cluster of unseen ids."""
+        if num_embeddings < self.num_embeddings:
+            raise CelrecError(
+                f"num_embeddings can only grow, from {self.num_embeddings:,}, not to "
+                f"{num_embeddings:,}"
+            )
+        more = self.assignment[-1:].expand(num_embeddings - self.num_embeddings)
+        self.assignment = torch.cat([self.assignment, more])
+        self.num_embeddings = num_embeddings
+
+    def memory(self, *, training: bool = False) -> Memory:
+        """For serving the active rows and the assignment; all that is allocated for training."""
+        if not training:
+            row = self.embedding_dim * self.weight.element_size()
+            return Memory(self.num_clusters * row, self.assignment.nbytes)
+        index = self.assignment.nbytes + self.parent.nbytes + self._active.nbytes
+        return Memory(self.weight.nbytes, index)
+
+    def extra_repr(self) -> str:
+        """See `nn.Module`."""
+        return f"{super().extra_repr()}, clusters={self.num_clusters} of {self.max_clusters}"
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        # A saved table may have grown: its number of ids is that of the saved assignment.
+        saved = state_dict.get(f"{prefix}assignment")
+        if saved is not None and len(saved) != len(self.assignment):
+            self.assignment = self.assignment.new_zeros(len(saved))
+            self.num_embeddings = len(saved) - 1
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def _check_active(self, cluster: int) -> None:
+        if not 0 <= cluster < self.num_clusters:
+            raise CelrecError(
+                f"cluster must be an active one, 0 … {self.num_clusters - 1}, not {cluster}"
+            )
+
+
+def _narrowest(clusters: int) -> torch.dtype:
+    """The narrowest integers that can number `clusters` clusters."""
+    for dtype in (torch.uint8, torch.int16, torch.int32):
+        if clusters - 1 <= torch.iinfo(dtype).max:
+            return dtype
+    return torch.int64

@@ -1,0 +1,55 @@
+"""A row of its own for every id."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from celrec.embeddings.memory import Memory
+from celrec.embeddings.shared_rows import SharedRows
+
+
+class FullEmbedding(SharedRows):
+    """The plain table, with one more row that all unseen ids share.
+
+    >>> table = FullEmbedding(10, 4)
+    >>> table(torch.tensor([3, -1])).shape
+    torch.Size([2, 4])
+    >>> table.memory()
+    Memory(table=176, index=0)
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        *,
+        padding_idx: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(num_embeddings, embedding_dim, padding_idx)
+        rows = torch.empty(num_embeddings + 1, embedding_dim, device=device, dtype=dtype)
+        self.weight = nn.Parameter(rows)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Rows from N(0, 1/dim), the one of unseen ids their mean."""
+        nn.init.normal_(self.weight, std=self.embedding_dim**-0.5)
+        self.weight[-1] = self.weight[:-1].mean(0)
+
+    @property
+    def num_rows(self) -> int:
+        """All of them."""
+        return self.num_embeddings + 1
+
+    def row_of(self, ids: Tensor) -> Tensor:
+        """The id itself, the last row for unseen ones."""
+        seen = (ids >= 0) & (ids < self.num_embeddings)
+        return torch.where(seen, ids, self.num_embeddings).long()
+
+    def memory(self, *, training: bool = False) -> Memory:
+        """No index: an id is its own row."""
+        del training
+        return Memory(self.weight.nbytes, 0)

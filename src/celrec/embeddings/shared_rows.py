@@ -1,0 +1,32 @@
+"""Embeddings in which every id has one row, perhaps the same as others."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from torch import Tensor, nn
+
+from celrec.embeddings.embedding import Embedding
+
+
+class SharedRows(Embedding):
+    """The vector of an id is one row of `weight`: weight[row_of(id)].
+
+    Ids with equal rows predict alike, so their interactions can be summed up
+    before training: see `training.collapse`.
+    """
+
+    weight: nn.Parameter
+
+    @property
+    @abstractmethod
+    def num_rows(self) -> int:
+        """How many rows are in use; they are the first ones of `weight`."""
+
+    @abstractmethod
+    def row_of(self, ids: Tensor) -> Tensor:
+        """The row of each id as int64, any shape, unseen ids included."""
+
+    def vectors(self, ids: Tensor) -> Tensor:
+        """The rows of `ids`."""
+        return self.weight[self.row_of(ids)]

@@ -1,0 +1,97 @@
+"""Passes over interactions that would take several as tensor operations."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from celrec.data.compiled import compiled, compiled_parallel
+
+F32: TypeAlias = NDArray[np.float32]
+F64: TypeAlias = NDArray[np.float64]
+I64: TypeAlias = NDArray[np.int64]
+
+
+@compiled
+def add_to_cells(
+    rows: I64, columns: I64, targets: F32, sign: float, counts: F32, sums: F32
+) -> None:
+    """Add each interaction to its cell, or take it away with a sign of −1."""
+    for n in range(len(rows)):
+        counts[rows[n], columns[n]] += sign
+        sums[rows[n], columns[n]] += sign * targets[n]
+
+
+@compiled_parallel
+def candidate_losses(starts: I64, partners: I64, targets: F32, predicted: F32, losses: F32) -> None:
+    """Σ (x − predicted[partner, k])² over the interactions of each id, for every k."""
+    clusters = predicted.shape[1]
+    for own in numba.prange(len(starts) - 1):
+        total = np.zeros(clusters, np.float64)
+        for n in range(starts[own], starts[own + 1]):
+            row = predicted[partners[n]]
+            target = targets[n]
+            for k in range(clusters):
+                error = row[k] - target
+                total[k] += error * error
+        for k in range(clusters):
+            losses[own, k] = total[k]
+
+
+@compiled_parallel
+def member_gradients(
+    members: I64,
+    starts: I64,
+    partners: I64,
+    targets: F32,
+    own_rows: I64,
+    partner_weight: F32,
+    own_weight: F32,
+    gradients: F64,
+) -> None:
+    """g_j = 2·Σ (x − a·b)·a over the interactions of each member, a its partner's row."""
+    dim = own_weight.shape[1]
+    for m in numba.prange(len(members)):
+        own = own_weight[own_rows[members[m]]]
+        for n in range(starts[members[m]], starts[members[m] + 1]):
+            partner = partner_weight[partners[n]]
+            predicted = np.float32(0)
+            for d in range(dim):
+                predicted += own[d] * partner[d]
+            error = 2 * (targets[n] - predicted)
+            for d in range(dim):
+                gradients[m, d] += error * partner[d]
+
+
+@compiled_parallel
+def row_errors(
+    starts: I64, columns: I64, counts: F32, sums: F32, a: F32, b: F32, errors: F32, slope: F32
+) -> float:
+    """For each row of pairs: errors n·(a·b) − Σx, slope += error·b; gives Σ (a·b)·(error − Σx)."""
+    dim = a.shape[1]
+    rest = np.zeros(len(starts) - 1, np.float64)
+    for row in numba.prange(len(starts) - 1):
+        for p in range(starts[row], starts[row + 1]):
+            predicted = np.float32(0)
+            for d in range(dim):
+                predicted += a[row, d] * b[columns[p], d]
+            error = counts[p] * predicted - sums[p]
+            errors[p] = error
+            rest[row] += predicted * (error - sums[p])
+            for d in range(dim):
+                slope[row, d] += error * b[columns[p], d]
+    return float(rest.sum())
+
+
+@compiled_parallel
+def column_slopes(starts: I64, rows: I64, order: I64, errors: F32, a: F32, slope: F32) -> None:
+    """The other side's slopes from errors that are known: slope += error·a."""
+    dim = a.shape[1]
+    for column in numba.prange(len(starts) - 1):
+        for p in range(starts[column], starts[column + 1]):
+            error = errors[order[p]]
+            for d in range(dim):
+                slope[column, d] += error * a[rows[p], d]
