@@ -71,7 +71,8 @@ class Delimited:
     ) -> Iterator[tuple[Block, pl.DataFrame]]:
         """Blocks of the file and the columns `types` of each; null where a value does not parse.
 
-        A row with too many or too few fields raises, or is left out with `drop`.
+        Fields that a row lacks are null too; a row with too many raises, or is left
+        out with `drop`.
         """
         schema = {name: types.get(name, pl.String) for name in self.names}
         wanted = [index for index, name in enumerate(self.names) if name in types]

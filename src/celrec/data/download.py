@@ -155,6 +155,7 @@ def _alone(part: Path) -> Iterator[None]:
                 raise CelrecError(
                     f"{part}: another process is fetching this file; wait for it"
                 ) from error
+            part.touch()  # if another process has just finished with it and moved it away
         try:
             yield
         finally:

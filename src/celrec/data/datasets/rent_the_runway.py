@@ -33,7 +33,8 @@ def _parse(files: Mapping[str, Path]) -> Tables:
         )
         items = events.select(item=pl.col("item_id").cast(pl.Int32), category="category")
     except pl.exceptions.PolarsError as error:
-        raise CelrecError(f"{source}: not the published JSON lines ({error})") from error
+        problem = str(error).partition("\n")[0]
+        raise CelrecError(f"{source}: not the published JSON lines ({problem})") from error
     return Tables(ratings, items.unique("item", keep="first", maintain_order=True))
 
 
