@@ -14,6 +14,11 @@ from pathlib import Path
 from socketserver import ThreadingTCPServer
 
 import pytest
+from hypothesis import settings
+
+# The first example of a test may compile a loop, which says nothing about the others.
+settings.register_profile("celrec", deadline=None)
+settings.load_profile("celrec")
 
 _DATA = os.environ.get("CELREC_DATA")  # before the tests are cut off from it
 

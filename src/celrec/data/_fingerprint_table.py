@@ -1,4 +1,4 @@
-"""An open-addressing hash table from 128-bit fingerprints to consecutive numbers.
+"""An open-addressing hash table from 96-bit fingerprints to consecutive numbers.
 
 The probing loop is compiled: torch, numpy and polars can only look up many keys
 by sorting or by building a new table at each call, which a stream of small
@@ -13,7 +13,17 @@ from numpy.typing import NDArray
 from celrec.data.compiled import compiled
 
 _MAX_LOAD = 0.7
-_LOW, _HIGH, _NUMBER = 0, 1, 2  # columns of a slot; a number of 0 marks an empty slot
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_LOW_HALF = np.uint64(0xFFFFFFFF)
+_HIGH_HALF = np.uint64(0xFFFFFFFF00000000)
+# A slot is two words: the low word of the fingerprint; the high half of its high word together
+# with the number plus one. A slot whose second word has a low half of 0 is empty.
+
+
+@compiled
+def _place(low: np.uint64, shift: np.uint64) -> np.uint64:
+    """Where to look first: Fibonacci hashing, which spreads runs and strides of integers too."""
+    return np.uint64((low * _GOLDEN) >> shift)
 
 
 @compiled
@@ -21,26 +31,27 @@ def _insert(
     low: NDArray[np.uint64],
     high: NDArray[np.uint64],
     slots: NDArray[np.uint64],
+    shift: np.uint64,
     count: int,
     numbers: NDArray[np.int32],
     first_rows: NDArray[np.int64],
 ) -> int:
-    mask = np.uint64(len(slots) - 1)
-    one = np.uint64(1)
+    mask, one = np.uint64(len(slots) - 1), np.uint64(1)
     start = count
     for row in range(len(low)):
-        place = low[row] & mask
+        own, tag = low[row], high[row] & _HIGH_HALF
+        place = _place(own, shift)
         while True:
-            number = slots[place, _NUMBER]
+            second = slots[place, 1]
+            number = second & _LOW_HALF
             if number == 0:
-                slots[place, _LOW] = low[row]
-                slots[place, _HIGH] = high[row]
-                slots[place, _NUMBER] = np.uint64(count + 1)
+                slots[place, 0] = own
+                slots[place, 1] = tag | np.uint64(count + 1)
                 numbers[row] = count
                 first_rows[count - start] = row
                 count += 1
                 break
-            if slots[place, _LOW] == low[row] and slots[place, _HIGH] == high[row]:
+            if slots[place, 0] == own and (second & _HIGH_HALF) == tag:
                 numbers[row] = np.int64(number) - 1
                 break
             place = (place + one) & mask
@@ -52,37 +63,38 @@ def _find(
     low: NDArray[np.uint64],
     high: NDArray[np.uint64],
     slots: NDArray[np.uint64],
+    shift: np.uint64,
     numbers: NDArray[np.int32],
 ) -> None:
-    mask = np.uint64(len(slots) - 1)
-    one = np.uint64(1)
+    mask, one = np.uint64(len(slots) - 1), np.uint64(1)
     for row in range(len(low)):
-        place = low[row] & mask
+        own, tag = low[row], high[row] & _HIGH_HALF
+        place = _place(own, shift)
         while True:
-            number = np.int64(slots[place, _NUMBER])
-            if number == 0 or (slots[place, _LOW] == low[row] and slots[place, _HIGH] == high[row]):
-                numbers[row] = number - 1
+            second = slots[place, 1]
+            number = second & _LOW_HALF
+            if number == 0 or (slots[place, 0] == own and (second & _HIGH_HALF) == tag):
+                numbers[row] = np.int64(number) - 1
                 break
             place = (place + one) & mask
 
 
 @compiled
-def _move(old: NDArray[np.uint64], new: NDArray[np.uint64]) -> None:
-    mask = np.uint64(len(new) - 1)
-    one = np.uint64(1)
+def _move(old: NDArray[np.uint64], new: NDArray[np.uint64], shift: np.uint64) -> None:
+    mask, one = np.uint64(len(new) - 1), np.uint64(1)
     for row in range(len(old)):
-        if old[row, _NUMBER] != 0:
-            place = old[row, _LOW] & mask
-            while new[place, _NUMBER] != 0:
+        if old[row, 1] & _LOW_HALF != 0:
+            place = _place(old[row, 0], shift)
+            while new[place, 1] & _LOW_HALF != 0:
                 place = (place + one) & mask
             new[place] = old[row]
 
 
 class FingerprintTable:
-    """Numbers distinct (low, high) pairs 0, 1, 2 … in the order of their first insertion.
+    """Numbers distinct fingerprints 0, 1, 2 … in the order of their first insertion.
 
-    Holds 24 bytes a slot and keeps at most 70 % of the slots full. The low word
-    must be well mixed: it chooses the slot.
+    A fingerprint is a low word and the upper half of a high word. Holds 16 bytes
+    a slot and keeps at most 70 % of the slots full.
 
     >>> table = FingerprintTable()
     >>> low, high = np.array([7, 9, 7], np.uint64), np.array([0, 0, 0], np.uint64)
@@ -93,7 +105,7 @@ class FingerprintTable:
     """
 
     def __init__(self) -> None:
-        self._slots = np.zeros((64, 3), np.uint64)
+        self._slots = np.zeros((64, 2), np.uint64)
         self._count = 0
 
     def __len__(self) -> int:
@@ -107,18 +119,20 @@ class FingerprintTable:
     def insert(
         self, low: NDArray[np.uint64], high: NDArray[np.uint64]
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """The number of every pair, and the rows at which new pairs occurred first."""
+        """The number of every fingerprint, and the rows at which new ones occurred first."""
         self._reserve(len(low))
         numbers = np.empty(len(low), np.int32)
         first_rows = np.empty(len(low), np.int64)
         before = self._count
-        self._count = _insert(low, high, self._slots, before, numbers, first_rows)
+        self._count = _insert(
+            low, high, self._slots, _shift(self._slots), before, numbers, first_rows
+        )
         return numbers, first_rows[: self._count - before].copy()
 
     def find(self, low: NDArray[np.uint64], high: NDArray[np.uint64]) -> NDArray[np.int32]:
-        """The number of every pair, -1 for pairs never inserted."""
+        """The number of every fingerprint, -1 for those never inserted."""
         numbers = np.empty(len(low), np.int32)
-        _find(low, high, self._slots, numbers)
+        _find(low, high, self._slots, _shift(self._slots), numbers)
         return numbers
 
     def _reserve(self, extra: int) -> None:
@@ -126,6 +140,11 @@ class FingerprintTable:
         while self._count + extra > _MAX_LOAD * capacity:
             capacity *= 2
         if capacity > len(self._slots):
-            slots = np.zeros((capacity, 3), np.uint64)
-            _move(self._slots, slots)
+            slots = np.zeros((capacity, 2), np.uint64)
+            _move(self._slots, slots, _shift(slots))
             self._slots = slots
+
+
+def _shift(slots: NDArray[np.uint64]) -> np.uint64:
+    """What leaves as many bits of a word as number the slots, whose count is a power of two."""
+    return np.uint64(65 - len(slots).bit_length())

@@ -29,8 +29,8 @@ class IdMap:
     """Original ids (integers or strings) ↔ dense ids 0, 1, 2 …, in order of appearance.
 
     Grows while a stream runs and never renumbers. Integers are compared as
-    they are; strings by a 128-bit fingerprint with a random key, so two of a
-    billion strings are confused with a probability below 1e-20. A map of
+    they are; strings by a 96-bit fingerprint with a random key, so any two of a
+    billion strings are confused with a probability below 1e-11. A map of
     integers that meets an id which is no integer becomes a map of strings;
     integers beyond 64 bits are kept as strings from the start.
 
@@ -164,10 +164,10 @@ class IdMap:
         return series
 
     def _prints(self, series: pl.Series) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-        low = series.hash(self._keys[0]).to_numpy()
         if series.dtype == pl.Int64:
-            return low, series.fill_null(0).to_numpy().view(np.uint64)
-        return low, series.hash(self._keys[1]).to_numpy()
+            values = series.fill_null(0).to_numpy().view(np.uint64)
+            return values, np.zeros_like(values)
+        return series.hash(self._keys[0]).to_numpy(), series.hash(self._keys[1]).to_numpy()
 
 
 def _as_ids(values: Ids) -> pl.Series:
