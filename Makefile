@@ -26,6 +26,7 @@ lint: install
 
 bench: install
 	$(BIN)/python benchmarks/data.py
+	$(BIN)/python benchmarks/offline.py
 
 slow: install
 	$(BIN)/python -m pytest -m slow

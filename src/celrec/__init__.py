@@ -11,6 +11,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from celrec.clustering.clusterer import Clusterer as Clusterer
     from celrec.data.datasets.library import load_dataset as load_dataset
     from celrec.data.description import Description as Description
     from celrec.data.histories import Histories as Histories
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from celrec.data.planted import Planted as Planted
     from celrec.data.reading import read as read
     from celrec.data.split import Split as Split
+    from celrec.embeddings.clustered import ClusteredEmbedding as ClusteredEmbedding
     from celrec.errors import CelrecError as CelrecError
     from celrec.training.bias_model import BiasModel as BiasModel
 
@@ -28,6 +30,8 @@ __version__ = version("celrec")
 _HOMES = {
     "BiasModel": "celrec.training.bias_model",
     "CelrecError": "celrec.errors",
+    "ClusteredEmbedding": "celrec.embeddings.clustered",
+    "Clusterer": "celrec.clustering.clusterer",
     "Description": "celrec.data.description",
     "Histories": "celrec.data.histories",
     "IdMap": "celrec.data.id_map",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -42,7 +43,7 @@ class AutogradEvidence(Evidence):
         self._table, self._objective, self._model = table, objective, model
         self._data = data
         self._window: deque[Any] = deque(maxlen=window)
-        self._broadcasts: bool | None = None
+        self._broadcasts: dict[torch.Size, bool] = {}
 
     def observe(self, batch: object) -> None:
         """Keep the batch, unless all data are known."""
@@ -52,9 +53,12 @@ class AutogradEvidence(Evidence):
     @torch.no_grad()
     def interactions(self) -> Tensor:
         """How many samples of the batches count for each id."""
-        counts = torch.zeros(self._table.num_embeddings, dtype=torch.int64, device=self._device)
-        for _, ids, losses in self._samples():
-            self._add(counts, ids, torch.ones_like(losses, dtype=torch.int64))
+        counts = torch.zeros(
+            self._table.num_embeddings, dtype=torch.int64, device=self._table.weight.device
+        )
+        with self._evaluating():
+            for _, ids, losses in self._samples():
+                self._add(counts, ids, torch.ones_like(losses, dtype=torch.int64))
         return counts
 
     def gradients(self, members: Tensor) -> Tensor:
@@ -74,6 +78,8 @@ class AutogradEvidence(Evidence):
                     losses = self._objective(batch)
                     total_loss = losses.sum()
                 targets = [(ids, rows) for ids, rows in looked_up if ids.shape == losses.shape]
+                if not targets:
+                    raise _no_id_per_sample(losses)
                 leaves = [rows for _, rows in targets]
                 slopes = torch.autograd.grad(total_loss, leaves, allow_unused=True)
                 for (ids, _), slope in zip(targets, slopes, strict=True):
@@ -85,19 +91,23 @@ class AutogradEvidence(Evidence):
     def losses(self) -> Tensor:
         """One forward pass per cluster, or one for several where the objective broadcasts."""
         table = self._table
-        clusters = torch.arange(table.num_clusters, device=self._device)
+        rows = table.weight[: table.num_clusters]
         total = table.weight.new_zeros(table.num_embeddings, table.num_clusters)
-        for batch, ids, own in self._samples():
-            for some in torch.split(clusters, self._at_once(batch, own)):
-                self._add(total, ids, self._under(batch, own, some).T, some)
+        with self._evaluating():
+            for batch, ids, own in self._samples():
+                size = self._at_once(batch, own)
+                parts = zip(torch.split(rows, size), torch.split(total, size, 1), strict=True)
+                for some, columns in parts:
+                    self._add(columns, ids, self._under(batch, own, some).T)
         return total
 
     @torch.no_grad()
     def own_losses(self) -> Tensor:
         """From the same samples."""
         total = self._table.weight.new_zeros(self._table.num_embeddings)
-        for _, ids, losses in self._samples():
-            self._add(total, ids, losses.to(total.dtype))
+        with self._evaluating():
+            for _, ids, losses in self._samples():
+                self._add(total, ids, losses)
         return total
 
     def partners(self, members: Tensor) -> Tensor:
@@ -108,86 +118,85 @@ class AutogradEvidence(Evidence):
             "not tell; choose another split method"
         )
 
-    @property
-    def _device(self) -> torch.device:
-        return self._table.weight.device
-
     def _batches(self) -> Sequence[Any]:
         return self._window if self._data is None else self._data
 
     def _samples(self) -> Iterator[tuple[Any, Tensor, Tensor]]:
         """Each batch with the id and the loss of each of its samples."""
-        with self._evaluating():
-            for batch in self._batches():
-                looked_up: list[Tensor] = []
+        for batch in self._batches():
+            looked_up: list[Tensor] = []
 
-                def own(ids: Tensor, kept: list[Tensor] = looked_up) -> Tensor:
-                    kept.append(ids)
-                    return self._table.weight[self._table.row_of(ids)]
+            def own(ids: Tensor, kept: list[Tensor] = looked_up) -> Tensor:
+                kept.append(ids)
+                return self._table.weight[self._table.row_of(ids)]
 
-                with self._table.probing(own):
-                    losses = self._objective(batch)
-                for ids in looked_up:
-                    if ids.shape == losses.shape:
-                        yield batch, ids, losses
-                        break
-                else:
-                    raise CelrecError(
-                        "objective: it asks the table for no tensor of ids with the shape "
-                        f"{tuple(losses.shape)} of its losses; give one loss per sample"
-                    )
+            with self._table.probing(own):
+                losses = self._objective(batch)
+            ids = next((ids for ids in looked_up if ids.shape == losses.shape), None)
+            if ids is None:
+                raise _no_id_per_sample(losses)
+            yield batch, ids, losses
 
-    def _under(self, batch: Any, own: Tensor, clusters: Tensor) -> Tensor:
-        """The losses of the samples with the rows of these clusters, clusters × samples."""
+    def _under(self, batch: Any, own: Tensor, rows: Tensor) -> Tensor:
+        """The losses of the samples with each of these rows for their own, rows × samples."""
         table = self._table
-        rows = table.weight[clusters]
 
         def other(ids: Tensor) -> Tensor:
             if ids.shape != own.shape:
                 return table.weight[table.row_of(ids)]
-            if len(clusters) == 1:
+            if len(rows) == 1:
                 return rows[0].expand(*ids.shape, -1)
             axes = (1,) * ids.dim()
-            return rows.view(len(clusters), *axes, -1).expand(len(clusters), *ids.shape, -1)
+            return rows.view(len(rows), *axes, -1).expand(len(rows), *ids.shape, -1)
 
         with table.probing(other):
             losses = self._objective(batch)
-        return losses.reshape(len(clusters), -1)
+        return losses.reshape(len(rows), own.numel())
 
     def _at_once(self, batch: Any, own: Tensor) -> int:
         """How many clusters one forward pass may take: several if that gives the same losses."""
-        if self._broadcasts is None:
-            pair = torch.tensor([0, min(1, self._table.num_clusters - 1)], device=self._device)
-            one_by_one = torch.cat([self._under(batch, own, k) for k in torch.split(pair, 1)])
-            try:
-                both = self._under(batch, own, pair)
-                self._broadcasts = torch.allclose(both, one_by_one, rtol=1e-4, atol=1e-6)
-            except RuntimeError:  # shapes that the model does not broadcast
-                self._broadcasts = False
-        return max(1, (1 << 22) // max(own.numel(), 1)) if self._broadcasts else 1
+        if own.shape not in self._broadcasts:
+            self._broadcasts[own.shape] = self._try_broadcasting(batch, own)
+        values = own.numel() * self._table.embedding_dim
+        return max(1, (1 << 22) // max(values, 1)) if self._broadcasts[own.shape] else 1
 
-    def _add(
-        self, total: Tensor, ids: Tensor, values: Tensor, columns: Tensor | None = None
-    ) -> None:
+    def _try_broadcasting(self, batch: Any, own: Tensor) -> bool:
+        # With rows of the table, which may all be equal, wrong shapes could look right.
+        pair = torch.rand(2, self._table.embedding_dim, generator=torch.Generator().manual_seed(0))
+        pair = pair.to(self._table.weight)
+        one_by_one = torch.cat([self._under(batch, own, row) for row in torch.split(pair, 1)])
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", UserWarning)  # torch's way to doubt some shapes
+                both = self._under(batch, own, pair)
+        except Exception:  # whatever the model says of shapes that it does not know
+            return False
+        return torch.allclose(both, one_by_one, rtol=1e-4, atol=1e-6)
+
+    def _add(self, total: Tensor, ids: Tensor, values: Tensor) -> None:
         """Add `values`, one row per sample, to the rows of their ids; unseen ids do not count."""
         flat = ids.reshape(-1)
-        values = values.reshape(len(flat), *total.shape[1:]) if columns is None else values
+        values = values.reshape(len(flat), *total.shape[1:])
         seen = (flat >= 0) & (flat < self._table.num_embeddings)
         if self._table.padding_idx is not None:
             seen &= flat != self._table.padding_idx
-        if columns is None:
-            total.index_add_(0, flat[seen], values[seen].to(total.dtype))
-        else:
-            part = total[:, columns].index_add_(0, flat[seen], values[seen].to(total.dtype))
-            total[:, columns] = part
+        total.index_add_(0, flat[seen], values[seen].to(total.dtype))
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
-        was = self._model is not None and self._model.training
-        if was and self._model is not None:
+        modules = [] if self._model is None else list(self._model.modules())
+        modes = [module.training for module in modules]
+        if self._model is not None:
             self._model.eval()
         try:
             yield
         finally:
-            if was and self._model is not None:
-                self._model.train()
+            for module, mode in zip(modules, modes, strict=True):
+                module.training = mode  # each its own: some may be frozen in evaluation mode
+
+
+def _no_id_per_sample(losses: Tensor) -> CelrecError:
+    return CelrecError(
+        "objective: it asks the table for no tensor of ids with the shape "
+        f"{tuple(losses.shape)} of its losses; give one loss per sample"
+    )

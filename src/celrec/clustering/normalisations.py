@@ -14,7 +14,8 @@ def as_they_are(gradients: Tensor) -> Tensor:
 
 def centred(gradients: Tensor) -> Tensor:
     """Each column less its mean, so that a threshold of 0 is the mean score."""
-    return gradients - gradients.mean(0)
+    shifted = gradients - gradients[0]  # so that a constant column becomes exactly 0
+    return shifted - shifted.mean(0)
 
 
 def standardised(gradients: Tensor) -> Tensor:

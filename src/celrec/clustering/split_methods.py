@@ -77,11 +77,13 @@ SPLIT_METHODS: dict[str, SplitMethod] = {
 
 def _two_means(points: Tensor, generator: torch.Generator) -> Tensor:
     """Lloyd's algorithm from two members, the second drawn far from the first (k-means++)."""
+    points = points - points.mean(0)  # far from the origin, distances would be inexact
     first = int(torch.randint(len(points), (1,), generator=generator))
-    distance = (points - points[first]).square().sum(1).cpu()
-    if not float(distance.sum()):
+    reach = (points - points[first]).square().sum(1).cpu().cumsum(0)
+    if not float(reach[-1]):
         return torch.zeros(len(points), dtype=points.dtype, device=points.device)
-    second = int(torch.multinomial(distance, 1, generator=generator))
+    drawn = torch.rand(1, generator=generator, dtype=reach.dtype) * reach[-1]
+    second = int(torch.searchsorted(reach, drawn, right=True))
     centres = points[[first, second]]
     side = None
     for _ in range(_ROUNDS):

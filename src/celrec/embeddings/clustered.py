@@ -134,8 +134,8 @@ class ClusteredEmbedding(SharedRows):
         new = self.num_clusters
         if new == self.max_clusters:
             raise CelrecError(f"all {self.max_clusters} clusters are in use; raise max_clusters")
-        belong = self.assignment[leaving] == cluster
-        if not len(leaving) or not bool(belong.all()):
+        seen = (leaving >= 0) & (leaving < self.num_embeddings)
+        if not len(leaving) or not bool((seen & (self.row_of(leaving) == cluster)).all()):
             raise CelrecError(f"leaving must be one or more members of cluster {cluster}")
         if len(leaving) >= int((self.assignment[:-1] == cluster).sum()):
             raise CelrecError(f"leaving: at least one member must stay in cluster {cluster}")
@@ -148,27 +148,20 @@ class ClusteredEmbedding(SharedRows):
     @torch.no_grad()
     def assign(self, assignment: Tensor) -> None:
         """Put every id in the given cluster; each active cluster must get one."""
-        if assignment.shape != (self.num_embeddings,):
-            raise CelrecError(
-                f"assignment must have one cluster per id ({self.num_embeddings:,}), "
-                f"not shape {tuple(assignment.shape)}"
-            )
-        sizes = torch.bincount(assignment, minlength=self.num_clusters)
-        if len(sizes) > self.num_clusters:
-            raise CelrecError(f"assignment names cluster {len(sizes) - 1}, which is not active")
-        if not bool(sizes.all()):
-            raise CelrecError(f"cluster {int(sizes.argmin())} would be empty")
+        self._check_clustering(assignment, self.num_clusters)
         self.assignment[:-1] = assignment
 
     @torch.no_grad()
     def start_from(self, assignment: Tensor) -> None:
         """Begin anew with a given clustering: all of its clusters active, none with a parent."""
-        clusters = int(assignment.max()) + 1
+        clusters = int(assignment.max()) + 1 if assignment.numel() else 0
         if clusters > self.max_clusters:
             raise CelrecError(f"{clusters} clusters do not fit in max_clusters={self.max_clusters}")
+        self._check_clustering(assignment, clusters)
         self._active.fill_(clusters)
         self.parent.fill_(-1)
-        self.assign(assignment)
+        self.assignment[:-1] = assignment
+        self.unseen_cluster = 0
 
     @torch.no_grad()
     def grow(self, num_embeddings: int) -> None:
@@ -201,6 +194,20 @@ class ClusteredEmbedding(SharedRows):
             self.assignment = self.assignment.new_zeros(len(saved))
             self.num_embeddings = len(saved) - 1
         super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def _check_clustering(self, assignment: Tensor, clusters: int) -> None:
+        if assignment.shape != (self.num_embeddings,):
+            raise CelrecError(
+                f"assignment must have one cluster per id ({self.num_embeddings:,}), "
+                f"not shape {tuple(assignment.shape)}"
+            )
+        low, high = (int(end) for end in assignment.aminmax())
+        if low < 0 or high >= clusters:
+            inactive = low if low < 0 else high
+            raise CelrecError(f"assignment names cluster {inactive}, which is not active")
+        sizes = torch.bincount(assignment, minlength=clusters)
+        if not bool(sizes.all()):
+            raise CelrecError(f"cluster {int(sizes.argmin())} would be empty")
 
     def _check_active(self, cluster: int) -> None:
         if not 0 <= cluster < self.num_clusters:

@@ -39,6 +39,7 @@ class Embedding(nn.Module, ABC):
 
     def forward(self, ids: Tensor) -> Tensor:
         """The vectors of `ids`."""
+        ids = ids.long()  # narrower integers cannot be compared with every id
         vectors = self.vectors(ids)
         if self.padding_idx is None:
             return vectors

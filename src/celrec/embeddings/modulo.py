@@ -49,7 +49,8 @@ class ModuloEmbedding(SharedRows):
 
     def row_of(self, ids: Tensor) -> Tensor:
         """hash(id) mod rows."""
-        mixed = (ids.long() + 0x9E3779B1 * (self.seed + 1)) & _MASK
+        offset = 0x9E3779B1 * (self.seed + 1) & _MASK  # of any seed, however large
+        mixed = ((ids.long() & _MASK) + offset) & _MASK
         for multiplier in (0x45D9F3B, 0x2C1B3C6D):
             mixed = ((mixed ^ (mixed >> 16)) * multiplier) & _MASK
         return (mixed ^ (mixed >> 16)) % len(self.weight)

@@ -17,7 +17,7 @@ I64: TypeAlias = NDArray[np.int64]
 
 @compiled
 def add_to_cells(
-    rows: I64, columns: I64, targets: F32, sign: float, counts: F32, sums: F32
+    rows: I64, columns: I64, targets: F32, sign: float, counts: F64, sums: F64
 ) -> None:
     """Add each interaction to its cell, or take it away with a sign of −1."""
     for n in range(len(rows)):
@@ -95,3 +95,17 @@ def column_slopes(starts: I64, rows: I64, order: I64, errors: F32, a: F32, slope
             error = errors[order[p]]
             for d in range(dim):
                 slope[column, d] += error * a[rows[p], d]
+
+
+@compiled_parallel
+def partner_means(members: I64, starts: I64, partners: I64, weight: F32, means: F64) -> None:
+    """The mean row of the partners of each member; a member without any keeps its 0."""
+    dim = weight.shape[1]
+    for m in numba.prange(len(members)):
+        first, last = starts[members[m]], starts[members[m] + 1]
+        for n in range(first, last):
+            for d in range(dim):
+                means[m, d] += weight[partners[n], d]
+        if last > first:
+            for d in range(dim):
+                means[m, d] /= last - first

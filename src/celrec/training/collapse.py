@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from celrec.data.id_map import UNSEEN
 from celrec.data.interactions import Interactions
 from celrec.embeddings.shared_rows import SharedRows
 from celrec.training._kernels import add_to_cells, column_slopes, row_errors
@@ -39,7 +40,8 @@ class Collapse(ABC):
             self._users.weight.data[: self._users.num_rows],
             self._items.weight.data[: self._items.num_rows],
         )
-        return self._squares + rest, user_slopes, item_slopes
+        # By rounding, a perfect fit may seem a little better than perfect.
+        return max(self._squares + rest, 0.0), user_slopes, item_slopes
 
     def _follow_assignments(self) -> None:
         user_rows, item_rows = _rows_of(self._users), _rows_of(self._items)
@@ -60,7 +62,9 @@ class Collapse(ABC):
 
 
 def _rows_of(table: SharedRows) -> NDArray[np.int64]:
-    rows: NDArray[np.int64] = table.row_of(torch.arange(table.num_embeddings)).numpy()
+    # UNSEEN is −1, which finds the last place.
+    ids = torch.cat([torch.arange(table.num_embeddings), torch.tensor([UNSEEN])])
+    rows: NDArray[np.int64] = table.row_of(ids).numpy()
     return rows
 
 
@@ -75,10 +79,11 @@ class DenseCollapse(Collapse):
 
     def _build(self, user_rows: NDArray[np.int64], item_rows: NDArray[np.int64]) -> None:
         shape = (self._users.num_rows, self._items.num_rows)
-        counts, sums = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        # float32 would stop counting at 2²⁴, which one cell can have while clusters are few.
+        counts, sums = np.zeros(shape), np.zeros(shape)
         log = self._log
         add_to_cells(user_rows[log.user], item_rows[log.item], log.target, 1.0, counts, sums)
-        self._counts, self._sums = torch.from_numpy(counts), torch.from_numpy(sums)
+        self._counts, self._sums = torch.from_numpy(counts).float(), torch.from_numpy(sums).float()
 
     def _evaluate(self, a: Tensor, b: Tensor) -> tuple[float, Tensor, Tensor]:
         predicted = a @ b.T

@@ -1,0 +1,46 @@
+"""How well a model predicts, overall and for cold and warm items."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from celrec.data.interactions import Interactions
+from celrec.evaluation.metrics import mean_squared_error
+
+COLD_LIMIT = 20
+"""An item with at most so many training interactions is cold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """Mean squared errors; None where there is nothing to judge.
+
+    >>> import celrec
+    >>> train = celrec.read({"user": [1] * 25, "item": [1] * 24 + [2], "rating": [3.0] * 25})
+    >>> test = celrec.read({"user": [1, 1], "item": [1, 2], "rating": [3.0, 5.0]}, like=train)
+    >>> Accuracy.of([3.0, 3.0], test, train)
+    Accuracy(mse=2.0, mse_cold=4.0, mse_warm=0.0)
+    """
+
+    mse: float | None
+    mse_cold: float | None
+    """On rows whose item is cold or unseen."""
+    mse_warm: float | None
+
+    @classmethod
+    def of(cls, predicted: ArrayLike, test: Interactions, train: Interactions) -> Accuracy:
+        """The errors of predictions for `test` by a model that was trained on `train`."""
+        values = np.asarray(predicted, np.float64)
+        counts = np.append(train.item_counts, 0)  # the last entry serves unseen items
+        warm = counts[np.minimum(test.item, train.num_items)] > COLD_LIMIT
+        everything = np.ones(len(test), bool)
+        return cls(*(_mse(values, test, part) for part in (everything, ~warm, warm)))
+
+
+def _mse(
+    predicted: NDArray[np.float64], test: Interactions, rows: NDArray[np.bool_]
+) -> float | None:
+    return mean_squared_error(predicted[rows], test.target[rows]) if rows.any() else None

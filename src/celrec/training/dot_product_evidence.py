@@ -1,0 +1,82 @@
+"""Exact evidence for the ids of a dot-product recommender under squared error."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from celrec.clustering.evidence import Evidence
+from celrec.data.interactions import Interactions
+from celrec.embeddings.shared_rows import SharedRows
+from celrec.training._kernels import candidate_losses, member_gradients, partner_means
+from celrec.training.factorisation import Factorisation
+
+
+class DotProductEvidence(Evidence):
+    """Losses and gradients of all items, or of all users, in one fused pass each.
+
+    With P = A·Bᵀ over the rows in use, the loss of item j under cluster k is
+    Σ (x − P[user, k])² over its interactions, and its gradient at its own row is
+    2·Σ (x − a·b)·a.
+    """
+
+    def __init__(self, model: Factorisation, log: Interactions, side: str) -> None:
+        own, other = (log.item, log.user) if side == "items" else (log.user, log.item)
+        self._own: SharedRows = model.items if side == "items" else model.users
+        self._other: SharedRows = model.users if side == "items" else model.items
+        order = np.argsort(own, kind="stable")
+        counts = np.bincount(own, minlength=self._own.num_embeddings)
+        self._starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+        self._partner_ids = torch.from_numpy(other[order].astype(np.int64))
+        self._targets = log.target[order]
+        self._counts = torch.from_numpy(counts)
+
+    def interactions(self) -> Tensor:
+        """From the log."""
+        return self._counts
+
+    def gradients(self, members: Tensor) -> Tensor:
+        """One pass over the interactions of these members."""
+        gradients = np.zeros((len(members), self._own.embedding_dim), np.float64)
+        member_gradients(
+            members.numpy(),
+            self._starts,
+            self._partner_rows(),
+            self._targets,
+            self._own_rows(),
+            self._other.weight.detach().numpy(),
+            self._own.weight.detach().numpy(),
+            gradients,
+        )
+        return torch.from_numpy(gradients)
+
+    def losses(self) -> Tensor:
+        """One pass over all interactions, all clusters at once."""
+        return torch.from_numpy(self._losses_under(self._own.weight[: self._own.num_rows]))
+
+    def own_losses(self) -> Tensor:
+        """The column of each id's own cluster."""
+        return self.losses().gather(1, torch.from_numpy(self._own_rows())[:, None]).squeeze(1)
+
+    def partners(self, members: Tensor) -> Tensor:
+        """The mean row of those that each member interacted with, 0 for none."""
+        means = np.zeros((len(members), self._own.embedding_dim), np.float64)
+        weight = self._other.weight.detach().numpy()
+        partner_means(members.numpy(), self._starts, self._partner_rows(), weight, means)
+        return torch.from_numpy(means)
+
+    def _losses_under(self, rows: Tensor) -> NDArray[np.float32]:
+        predicted = (self._other.weight[: self._other.num_rows] @ rows.T).detach().numpy()
+        losses = np.empty((self._own.num_embeddings, len(rows)), np.float32)
+        candidate_losses(self._starts, self._partner_rows(), self._targets, predicted, losses)
+        return losses
+
+    def _own_rows(self) -> NDArray[np.int64]:
+        rows: NDArray[np.int64] = self._own.row_of(torch.arange(self._own.num_embeddings)).numpy()
+        return rows
+
+    def _partner_rows(self) -> NDArray[np.int64]:
+        rows: NDArray[np.int64] = self._other.row_of(self._partner_ids).numpy()
+        return rows

@@ -1,0 +1,106 @@
+"""Full-batch gradient descent for dot-product recommenders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from celrec.data.interactions import Interactions
+from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.shared_rows import SharedRows
+from celrec.errors import CelrecError
+from celrec.training.collapse import collapse
+from celrec.training.factorisation import Factorisation
+
+OPTIMISERS: dict[str, type[Optimizer]] = {
+    "gd": torch.optim.SGD,
+    "adam": torch.optim.Adam,
+    "adagrad": torch.optim.Adagrad,
+    "rmsprop": torch.optim.RMSprop,
+}
+PROJECTIONS = ("clip", "abs", "none")
+
+
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """How rows move.
+
+    The loss is L = Σ (y − x)², summed, plus for each side λ/2·Σ‖row‖² and, for
+    clustered tables, `shrink_to_mean`·Σ‖row − mean row‖² and
+    `shrink_to_parent`·Σ‖row − its parent's row‖² along the split tree. With
+    `average`, the slope of a shared row is divided by the number of ids that share
+    it; `penalty_inside` says whether that goes for the penalties too.
+    """
+
+    optimiser: str = "gd"
+    learning_rate: float = 1e-4
+    l2: float = 1.0
+    shrink_to_mean: float = 0.0
+    shrink_to_parent: float = 0.0
+    average: bool = True
+    penalty_inside: bool = True
+    projection: str = "clip"
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("optimiser", self.optimiser, tuple(OPTIMISERS)),
+            ("projection", self.projection, PROJECTIONS),
+        ):
+            if value not in known:
+                raise CelrecError(f"{name} must be one of {', '.join(known)}, not {value!r}")
+
+
+class GradientDescent:
+    """One step: slopes from the collapsed sums, penalties, averaging, the optimiser, projection."""
+
+    def __init__(self, model: Factorisation, log: Interactions, how: Descent) -> None:
+        self.model, self.how = model, how
+        self._collapsed = collapse(log, model.users, model.items)
+        make = OPTIMISERS[how.optimiser]
+        self.optimizer = make(model.parameters(), lr=how.learning_rate)  # type: ignore[call-arg]
+
+    @torch.no_grad()
+    def step(self) -> float:
+        """Take one step; the loss before it, without penalties."""
+        loss, *slopes = self._collapsed.loss_and_slopes()
+        for table, slope in zip((self.model.users, self.model.items), slopes, strict=True):
+            gradient = torch.zeros_like(table.weight)
+            gradient[: table.num_rows] = self._with_penalties(table, slope)
+            table.weight.grad = gradient
+        self.optimizer.step()
+        for table in (self.model.users, self.model.items):
+            if self.how.projection == "clip":
+                table.weight.clamp_(min=0)
+            elif self.how.projection == "abs":
+                table.weight.abs_()
+        return loss
+
+    def _with_penalties(self, table: SharedRows, slope: Tensor) -> Tensor:
+        how, rows = self.how, table.weight[: table.num_rows]
+        penalty = how.l2 * rows
+        if isinstance(table, ClusteredEmbedding):
+            if how.shrink_to_mean:
+                penalty = penalty + 2 * how.shrink_to_mean * (rows - rows.mean(0))
+            if how.shrink_to_parent:
+                penalty = penalty + 2 * how.shrink_to_parent * _pull_along_tree(table, rows)
+        if not how.average:
+            return slope + penalty
+        ids = torch.arange(table.num_embeddings)
+        sharing = torch.bincount(table.row_of(ids), minlength=table.num_rows).clamp_(min=1)
+        sharing = sharing[:, None].to(slope.dtype)
+        if how.penalty_inside:
+            return (slope + penalty) / sharing
+        return slope / sharing + penalty
+
+
+def _pull_along_tree(table: ClusteredEmbedding, rows: Tensor) -> Tensor:
+    """Half the slope of Σ‖row − parent's row‖²: towards the parent and towards the children."""
+    parent = table.parent[: table.num_rows].long()
+    child = torch.nonzero(parent >= 0).squeeze(1)
+    gap = rows[child] - rows[parent[child]]
+    pull = torch.zeros_like(rows)
+    pull.index_add_(0, child, gap)
+    return pull.index_add_(0, parent[child], -gap)

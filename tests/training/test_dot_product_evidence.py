@@ -1,0 +1,56 @@
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from celrec.clustering.autograd_evidence import AutogradEvidence
+from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.full import FullEmbedding
+from celrec.training.dot_product_evidence import DotProductEvidence
+from celrec.training.factorisation import Factorisation
+from tests.data.logs import logs
+
+
+def clustered(size, seed, clusters=3):
+    table = ClusteredEmbedding(size, 4, max_clusters=min(clusters, size))
+    cluster = np.random.default_rng(seed).integers(table.max_clusters, size=size)
+    cluster[: table.max_clusters] = np.arange(table.max_clusters)
+    table.start_from(torch.from_numpy(cluster))
+    return table
+
+
+@settings(max_examples=40)
+@given(logs(), st.integers(0, 99), st.booleans())
+def test_both_sides_agree_with_autograd(log, seed, share_users):
+    torch.manual_seed(seed)
+    users = clustered(log.num_users, seed) if share_users else FullEmbedding(log.num_users, 4)
+    model = Factorisation(users, clustered(log.num_items, seed + 1))
+    ids = torch.from_numpy(log.user.astype(np.int64)), torch.from_numpy(log.item.astype(np.int64))
+    target = torch.tensor(log.target)
+
+    def objective(_):
+        return (model(*ids) - target).square()
+
+    sides = [("items", model.items)] + ([("users", users)] if share_users else [])
+    for side, table in sides:
+        slow = AutogradEvidence(table, objective, data=[None])
+        fast = DotProductEvidence(model, log, side)
+        members = torch.arange(table.num_embeddings)
+        assert torch.equal(fast.interactions(), slow.interactions())
+        torch.testing.assert_close(
+            fast.gradients(members).float(), slow.gradients(members), rtol=1e-4, atol=1e-3
+        )
+        torch.testing.assert_close(fast.losses(), slow.losses(), rtol=1e-4, atol=1e-3)
+        torch.testing.assert_close(fast.own_losses(), slow.own_losses(), rtol=1e-4, atol=1e-3)
+
+
+@given(logs(), st.integers(0, 9))
+def test_partners_are_the_mean_rows_of_those_interacted_with(log, seed):
+    torch.manual_seed(seed)
+    model = Factorisation(FullEmbedding(log.num_users, 4), clustered(log.num_items, seed))
+    members = torch.arange(log.num_items)
+    means = DotProductEvidence(model, log, "items").partners(members)
+    for item in range(log.num_items):
+        raters = torch.from_numpy(log.user[log.item == item].astype(np.int64))
+        expected = model.users(raters).mean(0)
+        torch.testing.assert_close(means[item].float(), expected, rtol=1e-4, atol=1e-5)

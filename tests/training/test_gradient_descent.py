@@ -1,0 +1,161 @@
+import copy
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from celrec import CelrecError, Planted, load_dataset
+from celrec.clustering.autograd_evidence import AutogradEvidence
+from celrec.clustering.clusterer import Clusterer
+from celrec.clustering.reassignment import Reassignment
+from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.full import FullEmbedding
+from celrec.training.dot_product_evidence import DotProductEvidence
+from celrec.training.factorisation import Factorisation
+from celrec.training.gradient_descent import OPTIMISERS, Descent, GradientDescent
+
+
+class PlainDescent:
+    """The obvious step: autograd through every interaction, penalties as they are written."""
+
+    def __init__(self, model, log, how):
+        self.model, self.how = model, how
+        self.user = torch.from_numpy(log.user.astype(np.int64))
+        self.item = torch.from_numpy(log.item.astype(np.int64))
+        self.target = torch.tensor(log.target)
+        self.optimizer = OPTIMISERS[how.optimiser](model.parameters(), lr=how.learning_rate)
+
+    def objective(self, _=None):
+        return (self.model(self.user, self.item) - self.target).square()
+
+    def penalty(self, table):
+        rows, how = table.weight[: table.num_rows], self.how
+        penalty = how.l2 / 2 * rows.square().sum()
+        if isinstance(table, ClusteredEmbedding):
+            penalty = penalty + how.shrink_to_mean * (rows - rows.mean(0)).square().sum()
+            for child in range(table.num_rows):
+                parent = int(table.parent[child])
+                if parent >= 0:
+                    gap = rows[child] - rows[parent]
+                    penalty = penalty + how.shrink_to_parent * gap.square().sum()
+        return penalty
+
+    def step(self):
+        tables = (self.model.users, self.model.items)
+        weights = [table.weight for table in tables]
+        losses = self.objective()
+        data = torch.autograd.grad(losses.sum(), weights)
+        for table, slope in zip(tables, data, strict=True):
+            (penalty,) = torch.autograd.grad(self.penalty(table), [table.weight])
+            sharing = torch.bincount(
+                table.row_of(torch.arange(table.num_embeddings)), minlength=len(slope)
+            ).clamp(min=1)[:, None]
+            sharing = sharing if self.how.average else 1
+            inside = self.how.penalty_inside
+            table.weight.grad = (slope + penalty) / sharing if inside else slope / sharing + penalty
+        self.optimizer.step()
+        with torch.no_grad():
+            for weight in weights:
+                if self.how.projection == "clip":
+                    weight.clamp_(min=0)
+                elif self.how.projection == "abs":
+                    weight.abs_()
+        return float(losses.detach().sum())
+
+
+def make(log, clusters, seed=0, dim=6):
+    items = ClusteredEmbedding(log.num_items, dim, max_clusters=clusters)
+    model = Factorisation(FullEmbedding(log.num_users, dim), items)
+    model.initialise(torch.Generator().manual_seed(seed))
+    return model
+
+
+def assert_same_trajectory(log, how, steps, clusters, rtol):
+    fast_model = make(log, clusters)
+    slow_model = copy.deepcopy(fast_model)
+    fast, slow = GradientDescent(fast_model, log, how), PlainDescent(slow_model, log, how)
+    settings_ = {"split_every": 5, "reassign_every": 20, "reassignment": Reassignment(keep=0.3)}
+    evidence = DotProductEvidence(fast_model, log, "items")
+    obvious = AutogradEvidence(slow_model.items, slow.objective, data=[None])
+    clusterers = (
+        Clusterer(fast_model.items, fast.optimizer, evidence, **settings_),
+        Clusterer(slow_model.items, slow.optimizer, obvious, **settings_),
+    )
+    for step in range(steps):
+        losses = fast.step(), slow.step()
+        assert losses[0] == pytest.approx(losses[1], rel=rtol), step
+        moves = [clusterer.step() for clusterer in clusterers]
+        assert moves[0] == moves[1]
+        assert torch.equal(fast_model.items.assignment, slow_model.items.assignment), step
+    assert fast_model.items.num_clusters == clusters
+
+
+@settings(max_examples=25)
+@given(
+    how=st.builds(
+        Descent,
+        optimiser=st.sampled_from(list(OPTIMISERS)),
+        learning_rate=st.just(1e-3),
+        l2=st.floats(0, 5),
+        shrink_to_mean=st.sampled_from([0.0, 10.0]),
+        shrink_to_parent=st.sampled_from([0.0, 10.0]),
+        average=st.booleans(),
+        penalty_inside=st.booleans(),
+        projection=st.sampled_from(["clip", "abs", "none"]),
+    )
+)
+def test_a_step_is_the_step_of_autograd(how):
+    log = Planted(rows=400, users=20, items=30, dim=3).interactions()
+    model = make(log, clusters=4)
+    model.items.split(0, torch.arange(0, 10))
+    model.items.split(0, torch.arange(10, 15))
+    with torch.no_grad():
+        model.items.weight += torch.rand(model.items.weight.shape)
+    twin = copy.deepcopy(model)
+    fast, slow = GradientDescent(model, log, how), PlainDescent(twin, log, how)
+    for _ in range(2):
+        assert fast.step() == pytest.approx(slow.step(), rel=1e-4)
+    used = model.items.num_rows
+    torch.testing.assert_close(
+        model.users.weight[:-1], twin.users.weight[:-1], rtol=1e-3, atol=1e-4
+    )
+    torch.testing.assert_close(
+        model.items.weight[:used], twin.items.weight[:used], rtol=1e-3, atol=1e-4
+    )
+
+
+def test_the_collapsed_trajectory_is_the_plain_one_on_planted_data():
+    log = Planted(rows=5000, users=100, items=120, dim=4, noise=0.3).interactions()
+    how = Descent(learning_rate=2e-4, l2=1.0, shrink_to_mean=5.0)
+    assert_same_trajectory(log, how, steps=200, clusters=10, rtol=1e-4)
+
+
+@pytest.mark.usefixtures("data_folder")
+def test_the_collapsed_trajectory_is_the_plain_one_on_ml_100k():
+    how = Descent(l2=4.0, shrink_to_mean=100.0)
+    assert_same_trajectory(load_dataset("ml-100k"), how, steps=200, clusters=17, rtol=1e-4)
+
+
+def test_averaging_with_a_row_for_each_id_is_plain_descent():
+    log = Planted(rows=500, users=20, items=30, dim=3).interactions()
+    full = Factorisation(FullEmbedding(20, 4), FullEmbedding(30, 4))
+    full.initialise(torch.Generator().manual_seed(0))
+    single = Factorisation(FullEmbedding(20, 4), ClusteredEmbedding(30, 4, max_clusters=30))
+    single.items.start_from(torch.arange(30))
+    single.users.load_state_dict(full.users.state_dict())
+    with torch.no_grad():
+        single.items.weight.copy_(full.items.weight[:30])
+    descents = [GradientDescent(model, log, Descent()) for model in (full, single)]
+    for _ in range(20):
+        losses = [descent.step() for descent in descents]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+    torch.testing.assert_close(full.items.weight[:30], single.items.weight)
+
+
+def test_wrong_names_are_told_with_the_choices():
+    with pytest.raises(CelrecError, match="optimiser must be one of gd, adam"):
+        Descent(optimiser="sgd")
+    with pytest.raises(CelrecError, match="projection must be one of clip"):
+        Descent(projection="relu")
