@@ -21,6 +21,7 @@ from celrec import CelrecError, Interactions, Planted, Split, load_dataset
 from celrec.clustering.reassignment import Reassignment
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.training.denormals import flushed_denormals
 from celrec.training.factorisation import Factorisation
 from celrec.training.gradient_descent import Descent, GradientDescent
 from celrec.training.offline import Offline, Schedule, train_offline
@@ -72,7 +73,11 @@ def seconds_each(step: Callable[[], object], repeats: int) -> float:
 
 
 def main() -> None:
-    torch.set_flush_denormal(True)  # rows pushed towards zero slow the products down otherwise
+    with flushed_denormals():
+        measure()
+
+
+def measure() -> None:
     name, log = ratings()
     split = Split.fold(log, 1, of=5, valid=0.0)
     print(f"{name}: {len(split.train):,} training rows, {torch.get_num_threads()} threads")

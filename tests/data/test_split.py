@@ -107,3 +107,11 @@ def test_wrong_arguments_are_named():
 def test_shares_of_real_size_are_unbiased():
     split = Split.random(numbered(10_000), test=0.5, valid=0.0)
     assert abs(np.mean(split.test.item) - 4999.5) < 150
+
+
+@given(st.integers(2, 60), seeds)
+def test_what_may_be_learned_from_is_all_but_the_test_part(rows, seed):
+    split = Split.random(numbered(rows), valid=0.3, seed=seed)
+    both = split.train_and_valid()
+    assert rows_of(both) == rows_of(split.train) + rows_of(split.valid)
+    assert both.timestamp.tolist() == [n * 7 % 11 for n in rows_of(both)]

@@ -159,3 +159,27 @@ def test_wrong_names_are_told_with_the_choices():
         Descent(optimiser="sgd")
     with pytest.raises(CelrecError, match="projection must be one of clip"):
         Descent(projection="relu")
+
+
+def test_bounded_steps_never_raise_the_loss_where_plain_ones_blow_up():
+    log = Planted(rows=4000, users=20, items=30, dim=3, noise=0.1).interactions()
+    losses = {}
+    for bounded in (False, True):
+        model = make(log, clusters=1)
+        how = Descent(learning_rate=0.05, l2=0.0, projection="none", bounded=bounded)
+        descent = GradientDescent(model, log, how)
+        losses[bounded] = [descent.step() for _ in range(30)]
+    assert not losses[False][-1] < losses[False][0]
+    # Both sides move at once, so a step may undo a little of the other's; not more.
+    assert losses[True][-1] < 0.6 * losses[True][0]
+    assert max(losses[True]) == losses[True][0]
+
+
+def test_bounds_leave_steps_alone_that_are_short_enough():
+    log = Planted(rows=400, users=20, items=30, dim=3).interactions()
+    models = [make(log, clusters=1) for _ in range(2)]
+    for model, bounded in zip(models, (False, True), strict=True):
+        descent = GradientDescent(model, log, Descent(learning_rate=1e-6, bounded=bounded))
+        descent.step()
+    assert torch.equal(models[0].users.weight, models[1].users.weight)
+    assert torch.equal(models[0].items.weight, models[1].items.weight)

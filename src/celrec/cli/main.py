@@ -11,7 +11,7 @@ import typer
 from typer.exceptions import TyperException
 
 import celrec
-from celrec.cli import data
+from celrec.cli import data, train
 from celrec.errors import CelrecError
 
 USER_ERROR, BUG, INTERRUPTED = 2, 1, 130
@@ -26,6 +26,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(data.app, name="data")
+app.command()(train.train)
 
 
 def _show_version(wanted: bool) -> None:

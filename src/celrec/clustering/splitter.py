@@ -46,6 +46,10 @@ class Splitter:
         """A mask of the members that leave; at least one leaves and one stays."""
         if len(members.interactions) < 2:
             raise CelrecError("a cluster of one member cannot be split")
+        if not bool(members.gradients.isfinite().all()):
+            raise CelrecError(
+                "gradients must be finite; lower the learning rate if training diverged"
+            )
         normalised = NORMALISATIONS[self.normalisation](members.gradients.double())
         scores = SPLIT_METHODS[self.method](replace(members, gradients=normalised), generator)
         leaving = THRESHOLDS[self.threshold](scores, members.interactions)

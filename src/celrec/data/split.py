@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,6 +74,18 @@ class Split:
         first_valid = first_test - _share(first_test, valid, "valid")
         train, held, tested = np.split(order, [first_valid, first_test])
         return cls(log[train], log[held], log[tested])
+
+    def train_and_valid(self) -> Interactions:
+        """Both parts that may be learned from, once nothing is left to be chosen."""
+        parts = (self.train, self.valid)
+        times = [part.timestamp for part in parts if part.timestamp is not None]
+        return replace(
+            self.train,
+            user=np.concatenate([part.user for part in parts]),
+            item=np.concatenate([part.item for part in parts]),
+            target=np.concatenate([part.target for part in parts]),
+            timestamp=np.concatenate(times) if times else None,
+        )
 
     @classmethod
     def _from_test(

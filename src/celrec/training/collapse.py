@@ -43,6 +43,18 @@ class Collapse(ABC):
         # By rounding, a perfect fit may seem a little better than perfect.
         return max(self._squares + rest, 0.0), user_slopes, item_slopes
 
+    def curvature_bounds(self) -> tuple[Tensor, Tensor]:
+        """Upper bounds of the curvature of L along each row: 2·Σ n·‖b‖² and 2·Σ n·‖a‖².
+
+        They are the traces of the rows' Hessians, which the largest eigenvalue does
+        not exceed.
+        """
+        self._follow_assignments()
+        a = self._users.weight.data[: self._users.num_rows].square().sum(1)
+        b = self._items.weight.data[: self._items.num_rows].square().sum(1)
+        users, items = self._weighted_sums(a, b)
+        return 2 * users, 2 * items
+
     def _follow_assignments(self) -> None:
         user_rows, item_rows = _rows_of(self._users), _rows_of(self._items)
         if not (
@@ -59,6 +71,10 @@ class Collapse(ABC):
     @abstractmethod
     def _evaluate(self, a: Tensor, b: Tensor) -> tuple[float, Tensor, Tensor]:
         """L without Σ x², and the slopes."""
+
+    @abstractmethod
+    def _weighted_sums(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        """Σ n·b over the pairs of each user row and Σ n·a over those of each item row."""
 
 
 def _rows_of(table: SharedRows) -> NDArray[np.int64]:
@@ -90,6 +106,9 @@ class DenseCollapse(Collapse):
         errors = torch.addcmul(self._sums, self._counts, predicted, value=-1).neg_()
         rest = torch.dot(predicted.view(-1), (errors - self._sums).view(-1))
         return float(rest), 2 * (errors @ b), 2 * (errors.T @ a)
+
+    def _weighted_sums(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        return self._counts.mv(b), self._counts.T.mv(a)
 
 
 class SparseCollapse(Collapse):
@@ -126,6 +145,12 @@ class SparseCollapse(Collapse):
             self._column_starts, self._rows, self._order, self._errors, a_rows, item_slopes
         )
         return rest, torch.from_numpy(user_slopes).mul_(2), torch.from_numpy(item_slopes).mul_(2)
+
+    def _weighted_sums(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        rows = np.repeat(np.arange(len(a)), np.diff(self._row_starts))
+        users = np.bincount(rows, self._counts * b.numpy()[self._columns], len(a))
+        items = np.bincount(self._columns, self._counts * a.numpy()[rows], len(b))
+        return torch.from_numpy(users).to(a.dtype), torch.from_numpy(items).to(b.dtype)
 
 
 def _starts(sorted_or_not: NDArray[np.int64], size: int) -> NDArray[np.int64]:

@@ -33,6 +33,11 @@ class Descent:
     `shrink_to_parent`·Σ‖row − its parent's row‖² along the split tree. With
     `average`, the slope of a shared row is divided by the number of ids that share
     it; `penalty_inside` says whether that goes for the penalties too.
+
+    With `bounded`, the rate of a row is at most half of 1/curvature (half, since
+    both sides move at once): the steps of very active users and popular clusters,
+    which would otherwise overshoot and throw training back, are shortened, and
+    only those.
     """
 
     optimiser: str = "gd"
@@ -43,6 +48,7 @@ class Descent:
     average: bool = True
     penalty_inside: bool = True
     projection: str = "clip"
+    bounded: bool = False
 
     def __post_init__(self) -> None:
         for name, value, known in (
@@ -66,9 +72,11 @@ class GradientDescent:
     def step(self) -> float:
         """Take one step; the loss before it, without penalties."""
         loss, *slopes = self._collapsed.loss_and_slopes()
-        for table, slope in zip((self.model.users, self.model.items), slopes, strict=True):
+        tables = (self.model.users, self.model.items)
+        bounds = self._collapsed.curvature_bounds() if self.how.bounded else (None, None)
+        for table, slope, bound in zip(tables, slopes, bounds, strict=True):
             gradient = torch.zeros_like(table.weight)
-            gradient[: table.num_rows] = self._with_penalties(table, slope)
+            gradient[: table.num_rows] = self._with_penalties(table, slope, bound)
             table.weight.grad = gradient
         self.optimizer.step()
         for table in (self.model.users, self.model.items):
@@ -78,22 +86,29 @@ class GradientDescent:
                 table.weight.abs_()
         return loss
 
-    def _with_penalties(self, table: SharedRows, slope: Tensor) -> Tensor:
+    def _with_penalties(self, table: SharedRows, slope: Tensor, bound: Tensor | None) -> Tensor:
         how, rows = self.how, table.weight[: table.num_rows]
-        penalty = how.l2 * rows
+        penalty, stiffness = how.l2 * rows, how.l2
         if isinstance(table, ClusteredEmbedding):
             if how.shrink_to_mean:
                 penalty = penalty + 2 * how.shrink_to_mean * (rows - rows.mean(0))
+                stiffness += 2 * how.shrink_to_mean
             if how.shrink_to_parent:
                 penalty = penalty + 2 * how.shrink_to_parent * _pull_along_tree(table, rows)
-        if not how.average:
-            return slope + penalty
-        ids = torch.arange(table.num_embeddings)
-        sharing = torch.bincount(table.row_of(ids), minlength=table.num_rows).clamp_(min=1)
-        sharing = sharing[:, None].to(slope.dtype)
-        if how.penalty_inside:
-            return (slope + penalty) / sharing
-        return slope / sharing + penalty
+                stiffness += 2 * how.shrink_to_parent * table.num_rows
+        sharing = _sharing(table)[:, None].to(slope.dtype) if how.average else slope.new_ones(1)
+        inside = sharing if how.penalty_inside else slope.new_ones(1)
+        step = slope / sharing + penalty / inside
+        if bound is None:
+            return step
+        curvature = bound[:, None] / sharing + stiffness / inside
+        return step * (0.5 / (how.learning_rate * curvature)).clamp_(max=1)
+
+
+def _sharing(table: SharedRows) -> Tensor:
+    """How many ids share each row, 1 for a row that none has."""
+    rows = table.row_of(torch.arange(table.num_embeddings))
+    return torch.bincount(rows, minlength=table.num_rows).clamp_(min=1)
 
 
 def _pull_along_tree(table: ClusteredEmbedding, rows: Tensor) -> Tensor:

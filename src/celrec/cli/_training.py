@@ -1,0 +1,64 @@
+"""Training, shown to people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from celrec.training.fit import Plan
+from celrec.training.offline import Judgement, Watcher
+from celrec.training.presets import PRESETS
+
+
+@contextmanager
+def training_progress(plan: Plan) -> Iterator[Watcher]:
+    """A bar on standard error that shows step, clusters, losses and moves, on a terminal only."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("training", total=PRESETS[plan.preset].schedule.steps)
+
+        def watch(judgement: Judgement) -> None:
+            bar.update(
+                task,
+                completed=judgement.step,
+                description=(
+                    f"step {judgement.step:,}  clusters {judgement.clusters:,}  "
+                    f"train {judgement.train_loss:.4f}  valid {judgement.valid_loss:.4f}  "
+                    f"moved {judgement.moved:,}"
+                ),
+            )
+
+        yield watch
+
+
+def show_result(data: str, plan: Plan, result: dict[str, Any], out: Path | None) -> None:
+    """Print what was reached."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(style="dim")
+    table.add_column()
+    test, size = result["test"], result["bytes"]
+    table.add_row("data", f"{data}, {plan.side} compressed with {plan.embedding}")
+    table.add_row("rows of items", f"{result['clusters']:,}, after {result['steps']:,} steps")
+    table.add_row(
+        "test MSE", f"[bold]{test['mse']:.4f}[/]  (validation {result['valid']['mse']:.4f})"
+    )
+    for name in ("cold", "warm"):
+        error = test[f"mse_{name}"]
+        table.add_row(
+            f"  {name} items", "none in the test data" if error is None else f"{error:.4f}"
+        )
+    table.add_row("item table", f"{size['table']:,} bytes and {size['index']:,} of index")
+    table.add_row("user table", f"{size['other_side']:,} bytes")
+    table.add_row("time", f"{result['seconds']:.1f} s")
+    if out is not None:
+        table.add_row("run folder", str(out))
+    Console(highlight=False).print(table)

@@ -1,0 +1,105 @@
+"""`celrec train`."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from celrec.errors import CelrecError
+
+if TYPE_CHECKING:
+    from celrec.data.split import Split
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+
+
+def train(
+    data: Annotated[str, typer.Argument(metavar="DATA", help="A file, or the name of a data set.")],
+    embedding: Annotated[str, typer.Option(help="cel, modulo or full.")] = "cel",
+    compression: Annotated[
+        str, typer.Option(help="Rows of a compressed table: a share of its ids, or a number.")
+    ] = "1%",
+    side: Annotated[str, typer.Option(help="What is compressed: items, users or both.")] = "items",
+    rank: Annotated[int, typer.Option(help="The length of a row.")] = 64,
+    preset: Annotated[str, typer.Option(help="Settings: default, paper or released.")] = "default",
+    fold: Annotated[
+        str | None, typer.Option(help="Test on fold K of N, as in 1/5; else on a random fifth.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the split, the start and the moves.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the trained model to this folder.")
+    ] = None,
+    user_column: Annotated[str | None, typer.Option(help="The column of users.")] = None,
+    item_column: Annotated[str | None, typer.Option(help="The column of items.")] = None,
+    target_column: Annotated[str | None, typer.Option(help="The column of ratings.")] = None,
+    timestamp_column: Annotated[str | None, typer.Option(help="The column of times.")] = None,
+    drop_invalid: Annotated[
+        bool, typer.Option("--drop-invalid", help="Leave out rows that cannot be used.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Train a non-negative matrix factorisation with clustered rows, and test it.
+
+    The number of steps is chosen on a tenth of the training data; the model is then
+    trained anew on all of them.
+
+    Example: celrec train ml-1m --compression 1% --fold 1/5 --out run
+    """
+    from celrec.cli._training import show_result, training_progress
+    from celrec.data.datasets.library import open_data
+    from celrec.evaluation.accuracy import Accuracy
+    from celrec.training.fit import Plan, fit
+    from celrec.training.run_folder import save_run
+
+    plan = Plan(embedding, compression, side, rank, preset, seed)
+    log = open_data(
+        data,
+        user=user_column,
+        item=item_column,
+        target=target_column,
+        timestamp=timestamp_column,
+        drop_invalid=drop_invalid,
+    )
+    split = _split(log, fold, seed)
+    start = time.perf_counter()
+    with training_progress(plan) as watch:
+        fitted = fit(split, plan, watch)
+    seconds = time.perf_counter() - start
+    learned = split.train_and_valid()
+    memory = fitted.model.items.memory(), fitted.model.users.memory()
+    result: dict[str, Any] = {
+        "test": asdict(Accuracy.of(fitted.model.predict(split.test), split.test, learned)),
+        "valid": {"mse": min(judgement.valid_loss for judgement in fitted.judgements)},
+        "clusters": fitted.model.items.num_rows,
+        "steps": fitted.steps,
+        "bytes": {
+            "table": memory[0].table,
+            "index": memory[0].index,
+            "other_side": memory[1].total,
+        },
+        "seconds": seconds,
+    }
+    source = {"data": data, "fold": fold, "seed": seed}
+    if out is not None:
+        save_run(out, learned, fitted.model, plan, fitted.judgements, source, result)
+    if as_json:
+        typer.echo(json.dumps({"data": data, **asdict(plan), "fold": fold, **result}))
+    else:
+        show_result(data, plan, result, out)
+
+
+def _split(log: Any, fold: str | None, seed: int) -> Split:
+    from celrec.data.split import Split
+
+    if fold is None:
+        return Split.random(log, seed=seed)
+    parts = re.fullmatch(r"(\d+)/(\d+)", fold)
+    if parts is None:
+        raise CelrecError(f"fold must look like 1/5, not {fold!r}")
+    return Split.fold(log, int(parts[1]), int(parts[2]), seed=seed)

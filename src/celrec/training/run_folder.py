@@ -1,0 +1,98 @@
+"""A trained recommender on disk."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from celrec.data.atomic import atomic_folder
+from celrec.data.id_map import IdMap
+from celrec.data.interactions import Interactions
+from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.errors import CelrecError
+from celrec.training.factorisation import Factorisation
+from celrec.training.fit import Plan, make_model
+from celrec.training.offline import Judgement
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A recommender with the ids it knows, and all that was noted about its training."""
+
+    model: Factorisation
+    user_ids: IdMap
+    item_ids: IdMap
+    plan: Plan
+    source: dict[str, Any]
+    """Where the data came from and how they were split."""
+    result: dict[str, Any]
+    """What it reached."""
+
+
+def save_run(
+    path: str | Path,
+    log: Interactions,
+    model: Factorisation,
+    plan: Plan,
+    judgements: list[Judgement],
+    source: dict[str, Any],
+    result: dict[str, Any],
+) -> None:
+    """Write a run folder, whole or not at all; one that stands there is replaced.
+
+    `log` is what the model was trained on. Holds `config.json`, `result.json`,
+    `judgements.parquet`, `model.safetensors`, and `users.parquet` and
+    `items.parquet` with the original ids in dense order, their training
+    interactions and their clusters.
+    """
+    with atomic_folder(Path(path)) as folder:
+        config = {"format": _FORMAT, "plan": asdict(plan), "source": source}
+        (folder / "config.json").write_text(json.dumps(config, indent=2))
+        (folder / "result.json").write_text(json.dumps(result, indent=2))
+        pl.DataFrame([asdict(judgement) for judgement in judgements]).write_parquet(
+            folder / "judgements.parquet"
+        )
+        save_file(dict(model.state_dict()), folder / "model.safetensors")
+        sides = (
+            ("users", log.user_ids, log.user_counts, model.users),
+            ("items", log.item_ids, log.item_counts, model.items),
+        )
+        for name, ids, counts, table in sides:
+            frame = pl.DataFrame({"id": ids.ids[: len(counts)], "interactions": counts})
+            if isinstance(table, ClusteredEmbedding):
+                frame = frame.with_columns(cluster=table.assignment[:-1].int().numpy())
+            frame.write_parquet(folder / f"{name}.parquet")
+
+
+def load_run(path: str | Path) -> Run:
+    """Read what `save_run` wrote."""
+    folder = Path(path)
+    if not (folder / "config.json").is_file():
+        raise CelrecError(f"{path}: not a run folder, there is no config.json in it")
+    try:
+        config = json.loads((folder / "config.json").read_text())
+        result = json.loads((folder / "result.json").read_text())
+        if config["format"] != _FORMAT:
+            raise CelrecError(f"{path}: written in format {config['format']}, expected {_FORMAT}")
+        plan = Plan(**config["plan"])
+        users, items = (IdMap.load(folder / f"{side}.parquet") for side in ("users", "items"))
+        empty = torch.empty(0).numpy()
+        log = Interactions(
+            empty.astype("i4"), empty.astype("i4"), empty.astype("f4"), None, users, items
+        )
+        model = make_model(log, plan)
+        model.load_state_dict(load_file(folder / "model.safetensors"))
+    except (OSError, KeyError, TypeError, RuntimeError, json.JSONDecodeError) as error:
+        raise CelrecError(f"{path}: damaged run folder ({error})") from error
+    except SafetensorError as error:
+        raise CelrecError(f"{path}: damaged model.safetensors ({error})") from error
+    return Run(model, users, items, plan, config["source"], result)

@@ -1,0 +1,236 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from celrec import Planted, read
+from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.modulo import ModuloEmbedding
+from celrec.training._kernels import add_to_cells, candidate_losses, member_gradients
+from celrec.training.collapse import DenseCollapse, SparseCollapse, collapse
+from tests.data.logs import logs
+
+DIM = 3
+FORMS = [DenseCollapse, SparseCollapse]
+
+
+@st.composite
+def tables(draw, ids):
+    """A table of any kind, for at least so many ids."""
+    ids += draw(st.integers(0, 2))
+    kind = draw(st.sampled_from(["full", "modulo", "clustered"]))
+    torch.manual_seed(draw(st.integers(0, 1000)))
+    if kind == "full":
+        return FullEmbedding(ids, DIM)
+    if kind == "modulo":
+        return ModuloEmbedding(ids, DIM, rows=draw(st.integers(1, 5)))
+    table = ClusteredEmbedding(ids, DIM, max_clusters=min(ids, 5))
+    for _ in range(draw(st.integers(0, 3))):
+        move(table, draw)
+    return table
+
+
+def move(table, draw):
+    """A split, with a change of the rows as by training, or a reassignment."""
+    large = torch.nonzero(table.sizes() > 1).squeeze(1).tolist()
+    if table.num_clusters < table.max_clusters and large and draw(st.booleans()):
+        members = table.members(draw(st.sampled_from(large)))
+        cluster = int(table.assignment[members[0]])
+        table.split(cluster, members[: draw(st.integers(1, len(members) - 1))])
+    else:
+        table.assign(torch.tensor(draw(st.permutations(table.assignment[:-1].tolist()))))
+    with torch.no_grad():
+        table.weight.add_(torch.randn_like(table.weight), alpha=0.3)
+
+
+def slow(log, users, items):
+    """Interaction by interaction, in double precision."""
+    a, b = users.weight.detach().double(), items.weight.detach().double()
+    loss, user_slopes, item_slopes = 0.0, torch.zeros_like(a), torch.zeros_like(b)
+    for user, item, target in zip(log.user, log.item, log.target, strict=True):
+        r, k = int(users.row_of(torch.tensor(user))), int(items.row_of(torch.tensor(item)))
+        error = float(a[r] @ b[k]) - float(target)
+        loss += error**2
+        user_slopes[r] += 2 * error * b[k]
+        item_slopes[k] += 2 * error * a[r]
+    return loss, user_slopes[: users.num_rows], item_slopes[: items.num_rows]
+
+
+def check(form, log, users, items):
+    loss, user_slopes, item_slopes = form.loss_and_slopes()
+    expected, user_expected, item_expected = slow(log, users, items)
+    # The loss is a difference of sums as large as Σ x².
+    scale = 1 + float(np.square(log.target).sum())
+    assert loss == pytest.approx(expected, rel=1e-5, abs=1e-5 * scale)
+    for found, wanted in ((user_slopes, user_expected), (item_slopes, item_expected)):
+        assert found.dtype == torch.float32
+        torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-4 * scale**0.5)
+
+
+@given(logs(), st.data())
+def test_loss_and_slopes_are_those_of_a_loop_over_interactions_through_all_moves(log, data):
+    users, items = data.draw(tables(log.num_users)), data.draw(tables(log.num_items))
+    forms = [form(log, users, items) for form in FORMS]
+    for form in forms:
+        check(form, log, users, items)
+    for table in (users, items):
+        if isinstance(table, ClusteredEmbedding):
+            move(table, data.draw)
+            for form in forms:
+                check(form, log, users, items)
+    if isinstance(users, ClusteredEmbedding):
+        users.grow(users.num_embeddings + 3)
+        for form in forms:
+            check(form, log, users, items)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_slopes_are_those_that_autograd_finds(form):
+    log = Planted(rows=5_000, users=40, items=30, dim=4, item_clusters=4).interactions()
+    torch.manual_seed(0)
+    users, items = FullEmbedding(40, 8), ClusteredEmbedding(30, 8, max_clusters=6)
+    items.start_from(torch.arange(30) % 6)
+    predicted = (users(torch.tensor(log.user)) * items(torch.tensor(log.item))).sum(-1)
+    loss = (predicted - torch.tensor(log.target)).double().square().sum()
+    loss.backward()
+    found, user_slopes, item_slopes = form(log, users, items).loss_and_slopes()
+    assert found == pytest.approx(float(loss.detach()), rel=1e-5)
+    torch.testing.assert_close(user_slopes, users.weight.grad, rtol=1e-4, atol=1e-2)
+    torch.testing.assert_close(item_slopes, items.weight.grad, rtol=1e-4, atol=1e-2)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_pair_that_repeats_counts_each_time(form):
+    log = read({"user": [1, 1, 1, 2], "item": [1, 1, 1, 1], "rating": [1.0, 2.0, 3.0, 5.0]})
+    users, items = FullEmbedding(2, DIM), FullEmbedding(1, DIM)
+    check(form(log, users, items), log, users, items)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda ids: FullEmbedding(ids, DIM),
+        lambda ids: ModuloEmbedding(ids, DIM, rows=2),
+        lambda ids: ClusteredEmbedding(ids, DIM, max_clusters=2),
+    ],
+)
+def test_unseen_ids_have_the_row_that_the_table_gives_them(form, make):
+    known = read({"user": [1, 2, 3], "item": [1, 2, 3], "rating": [1.0, 2.0, 3.0]})
+    log = read({"user": [1, 9, 3], "item": [8, 2, 3], "rating": [4.0, 5.0, 1.0]}, like=known)
+    assert (log.user.tolist(), log.item.tolist()) == ([0, -1, 2], [-1, 1, 2])
+    users, items = make(3), make(3)
+    if isinstance(users, ClusteredEmbedding):
+        users.split(0, torch.tensor([2]))  # the last id is not where unseen ids are
+        with torch.no_grad():
+            users.weight[1] += 1
+    check(form(log, users, items), log, users, items)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_loss_of_a_perfect_fit_is_no_less_than_nothing(form):
+    # Each term of the sum is rounded, so that what is left may have either sign.
+    for seed in range(20):
+        torch.manual_seed(seed)
+        users, items = FullEmbedding(20, DIM), FullEmbedding(20, DIM)
+        truth = (users.weight[:-1] @ items.weight[:-1].T).detach().flatten() + 0.0
+        log = read(
+            {"user": np.repeat(range(20), 20), "item": [*range(20)] * 20, "rating": truth.numpy()}
+        )
+        assert 0 <= form(log, users, items).loss_and_slopes()[0] < 1e-3
+
+
+def test_what_is_added_to_cells_can_be_taken_away():
+    rng = np.random.default_rng(0)
+    rows, columns = rng.integers(3, size=50), rng.integers(4, size=50)
+    targets = rng.integers(1, 6, size=50).astype(np.float32)
+    counts, sums = np.zeros((3, 4)), np.zeros((3, 4))
+    add_to_cells(rows, columns, targets, 1.0, counts, sums)
+    for r in range(3):
+        for k in range(4):
+            here = (rows == r) & (columns == k)
+            assert (counts[r, k], sums[r, k]) == (here.sum(), targets[here].sum())
+    add_to_cells(rows, columns, targets, -1.0, counts, sums)
+    assert not counts.any()
+    assert not sums.any()
+
+
+def test_one_cell_of_the_dense_form_may_have_more_interactions_than_float32_can_count():
+    size = 2**24 + 2**22
+    small = read({"user": [1], "item": [1], "rating": [3.3]})
+    nobody = np.zeros(size, np.int32)
+    log = type(small)(
+        user=nobody,
+        item=nobody,
+        target=np.full(size, 3.3, np.float32),
+        timestamp=None,
+        user_ids=small.user_ids,
+        item_ids=small.item_ids,
+    )
+    users, items = FullEmbedding(1, 1), FullEmbedding(1, 1)
+    predicted = float(users.weight.detach()[0] @ items.weight.detach()[0])
+    expected = size * (predicted - 3.3) ** 2
+    loss, *_ = DenseCollapse(log, users, items).loss_and_slopes()
+    assert loss == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_form_is_dense_where_pairs_of_rows_are_few_for_the_log():
+    log = Planted(rows=1_000, users=100, items=100, item_clusters=2).interactions()
+    few = ClusteredEmbedding(log.num_users, 2, max_clusters=10)
+    many = FullEmbedding(log.num_items, 2)
+    assert type(collapse(log, few, many)) is DenseCollapse
+    assert type(collapse(log, many, many)) is SparseCollapse
+    check(collapse(log, few, many), log, few, many)
+
+
+@st.composite
+def grouped(draw):
+    """Interactions of each id one after another: starts, partners and targets."""
+    sizes = draw(st.lists(st.integers(0, 5), min_size=1, max_size=6))
+    total = sum(sizes)
+    partners = draw(st.lists(st.integers(0, 3), min_size=total, max_size=total))
+    targets = draw(st.lists(st.integers(-5, 5), min_size=total, max_size=total))
+    starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return starts, np.array(partners, np.int64), np.array(targets, np.float32)
+
+
+@given(grouped(), st.integers(1, 5))
+def test_candidate_losses_are_those_of_a_loop(interactions, clusters):
+    starts, partners, targets = interactions
+    predicted = np.random.default_rng(0).normal(size=(4, clusters)).astype(np.float32)
+    losses = np.full((len(starts) - 1, clusters), np.nan, np.float32)
+    candidate_losses(starts, partners, targets, predicted, losses)
+    for own in range(len(starts) - 1):
+        for k in range(clusters):
+            terms = range(starts[own], starts[own + 1])
+            expected = sum((targets[n] - predicted[partners[n], k]) ** 2 for n in terms)
+            assert losses[own, k] == pytest.approx(expected, rel=1e-4, abs=1e-4)
+
+
+@given(grouped(), st.data())
+def test_member_gradients_are_those_of_a_loop(interactions, data):
+    starts, partners, targets = interactions
+    ids = len(starts) - 1
+    rng = np.random.default_rng(0)
+    other, own = rng.normal(size=(4, DIM)), rng.normal(size=(2, DIM))
+    rows = np.array(data.draw(st.lists(st.integers(0, 1), min_size=ids, max_size=ids)), np.int64)
+    members = np.array(data.draw(st.lists(st.integers(0, ids - 1), unique=True)), np.int64)
+    found = np.zeros((len(members), DIM))
+    member_gradients(
+        members,
+        starts,
+        partners,
+        targets,
+        rows,
+        other.astype(np.float32),
+        own.astype(np.float32),
+        found,
+    )
+    for gradient, j in zip(found, members, strict=True):
+        expected = np.zeros(DIM)
+        for n in range(starts[j], starts[j + 1]):
+            error = targets[n] - other[partners[n]] @ own[rows[j]]
+            expected += 2 * error * other[partners[n]]
+        assert np.allclose(gradient, expected, rtol=1e-4, atol=1e-4)
