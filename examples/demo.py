@@ -1,16 +1,24 @@
-"""A first look: fetch ratings, describe them, split them, and measure the plainest model.
+"""A first look: ratings, the plainest model, and three embeddings of items side by side.
 
 Run by `make demo`. Takes MovieLens-100k, or synthetic ratings with planted
 clusters where nothing can be fetched.
 """
 
 import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from rich import box
 from rich.console import Console
+from rich.table import Table
 
 from celrec import BiasModel, Split, load_dataset
 from celrec.cli.main import main as celrec
-from celrec.evaluation.metrics import mean_squared_error
+from celrec.evaluation.accuracy import Accuracy
+from celrec.training.fit import Plan, fit
+from celrec.training.run_folder import save_run
 
 console = Console(highlight=False)
 
@@ -20,7 +28,7 @@ def run(*words: str) -> int:
     return celrec(list(words))
 
 
-def demo() -> int:
+def demo(folder: Path) -> int:
     name = "ml-100k"
     if run("data", "fetch", name):
         console.print("Nothing can be fetched here, so synthetic ratings must do.")
@@ -28,21 +36,46 @@ def demo() -> int:
     run("data", "describe", name)
 
     split = Split.fold(load_dataset(name), 1, of=5, seed=0)
-    model = BiasModel.tuned(split.train, split.valid)
-    mean = mean_squared_error([model.mean] * len(split.test), split.test.target)
-    error = mean_squared_error(model.predict(split.test), split.test.target)
-    console.print(f"\n[bold]What the plainest models reach on {name}[/]")
+    learned = split.train_and_valid()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for header in ("items", "rows", "bytes", "index", "test MSE", "cold", "warm", "s"):
+        table.add_column(header, justify="left" if header == "items" else "right")
+
+    biases = BiasModel.tuned(split.train, split.valid)
+    errors = Accuracy.of(biases.predict(split.test), split.test, learned.item_counts)
+    size = 4 * split.train.num_items
+    table.add_row("biases", "-", f"{size:,}", "0", *_shown(errors), "")
+    plans = {
+        "full": Plan("full"),
+        "hashing": Plan("modulo", "1%"),
+        "CEL": Plan("cel", "1%"),
+    }
+    for label, plan in plans.items():
+        start = time.perf_counter()
+        fitted = fit(split, plan)
+        seconds = time.perf_counter() - start
+        errors = Accuracy.of(fitted.model.predict(split.test), split.test, learned.item_counts)
+        memory = fitted.model.items.memory()
+        row = (f"{fitted.model.items.num_rows:,}", f"{memory.table:,}", f"{memory.index:,}")
+        table.add_row(label, *row, *_shown(errors), f"{seconds:.1f}")
+    console.print(f"\n[bold]Non-negative matrix factorisation on fold 1 of 5 of {name}[/]")
     console.print(
-        f"fold 1 of 5: {len(split.train):,} rows to train, {len(split.valid):,} to validate, "
-        f"{len(split.test):,} to test"
+        "Items with biases alone, a row each, and 1 % of the rows shared at random or by CEL; "
+        "the same settings for all, the number of steps chosen on validation data for each."
     )
-    console.print(f"always the mean rating {model.mean:.2f}      test MSE {mean:.4f}")
-    console.print(
-        f"mean + user bias + item bias   test MSE [bold]{error:.4f}[/]"
-        f"   (λ = {model.strength:g}, chosen on validation data)"
-    )
+    console.print(table)
+    result = {"test": asdict(errors)}
+    save_run(folder, learned, fitted.model, plan, fitted.judgements, {"data": name}, result)
+    console.print("[bold]Which items CEL put together[/]")
+    run("clusters", str(folder), "--members", "3")
     return 0
 
 
+def _shown(errors: Accuracy) -> list[str]:
+    every = (errors.mse, errors.mse_cold, errors.mse_warm)
+    return ["-" if error is None else f"{error:.4f}" for error in every]
+
+
 if __name__ == "__main__":
-    sys.exit(demo())
+    with TemporaryDirectory() as temporary:
+        sys.exit(demo(Path(temporary) / "run"))

@@ -279,6 +279,29 @@ def test_a_table_asked_twice_for_the_same_ids_counts_them_once():
     torch.testing.assert_close(evidence.gradients(torch.arange(ITEMS)), -slope)
 
 
+def test_of_a_pair_that_is_compared_the_first_counts_and_the_other_is_left_alone():
+    table = make_table()
+    users = torch.randn(12, DIM)
+    better, worse = torch.randint(ITEMS, (2, 12))
+
+    def objective(_):
+        gap = (users * table(better)).sum(-1) - (users * table(worse)).sum(-1)
+        return -functional.logsigmoid(gap)
+
+    evidence = AutogradEvidence(table, objective, data=[None])
+    full = table(torch.arange(ITEMS)).detach().requires_grad_()
+    against = (users * table(worse)).sum(-1).detach()
+    loss = -functional.logsigmoid((users * full[better]).sum(-1) - against)
+    (slope,) = torch.autograd.grad(loss.sum(), full)
+    losses = torch.zeros(ITEMS, 4)
+    for n, item in enumerate(better):
+        scores = table.weight[:4].detach() @ users[n]
+        losses[item] += -functional.logsigmoid(scores - against[n])
+    torch.testing.assert_close(evidence.losses(), losses)
+    torch.testing.assert_close(evidence.gradients(torch.arange(ITEMS)), -slope)
+    assert torch.equal(evidence.interactions(), torch.bincount(better, minlength=ITEMS))
+
+
 def test_unseen_ids_and_padding_do_not_count():
     table = make_table(padding_idx=2)
     ids = torch.tensor([-1, 2, 3, 99, 3])

@@ -344,3 +344,10 @@ def test_a_pandas_table_without_arrow_says_what_is_needed():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "source: pyarrow is needed to read this pandas table\n"
+
+
+def test_like_holds_for_a_log_without_rows():
+    known = read(FRAME)[:0]
+    events = read({"user": ["bob", "eve"], "item": ["x", "q"], "rating": [1, 2]}, like=known)
+    assert events.user.tolist() == [1, UNSEEN]
+    assert len(known.user_ids) == 2

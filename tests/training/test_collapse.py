@@ -135,11 +135,26 @@ def test_the_loss_of_a_perfect_fit_is_no_less_than_nothing(form):
     for seed in range(20):
         torch.manual_seed(seed)
         users, items = FullEmbedding(20, DIM), FullEmbedding(20, DIM)
-        truth = (users.weight[:-1] @ items.weight[:-1].T).detach().flatten() + 0.0
+        truth = (users.weight[:-1] @ items.weight[:-1].T).detach().flatten()
         log = read(
             {"user": np.repeat(range(20), 20), "item": [*range(20)] * 20, "rating": truth.numpy()}
         )
         assert 0 <= form(log, users, items).loss_and_slopes()[0] < 1e-3
+
+
+@given(logs(), st.data())
+def test_curvature_bounds_are_the_traces_of_the_second_derivatives_of_each_row(log, data):
+    users, items = data.draw(tables(log.num_users)), data.draw(tables(log.num_items))
+    a, b = users.weight.detach().double(), items.weight.detach().double()
+    user_traces, item_traces = torch.zeros(users.num_rows), torch.zeros(items.num_rows)
+    for user, item in zip(log.user, log.item, strict=True):
+        r, k = int(users.row_of(torch.tensor(user))), int(items.row_of(torch.tensor(item)))
+        user_traces[r] += 2 * b[k] @ b[k]
+        item_traces[k] += 2 * a[r] @ a[r]
+    for form in FORMS:
+        found = form(log, users, items).curvature_bounds()
+        torch.testing.assert_close(found[0], user_traces, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(found[1], item_traces, rtol=1e-4, atol=1e-5)
 
 
 def test_what_is_added_to_cells_can_be_taken_away():

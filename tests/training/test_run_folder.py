@@ -41,8 +41,8 @@ def test_what_is_loaded_predicts_as_what_was_saved(trained, run):
     loaded = load_run(run)
     assert torch.equal(loaded.model.predict(split.test), fitted.model.predict(split.test))
     assert loaded.plan == plan
-    assert loaded.user_ids.ids.equals(split.train.user_ids.ids)
-    assert loaded.item_ids.encode(split.train.item_ids.ids).tolist() == list(range(60))
+    assert loaded.known.user_ids.ids.equals(split.train.user_ids.ids)
+    assert loaded.known.item_ids.encode(split.train.item_ids.ids).tolist() == list(range(60))
     assert (loaded.source, loaded.result) == ({"data": "planted"}, {"test": {"mse": 1.0}})
 
 

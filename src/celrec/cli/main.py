@@ -11,7 +11,7 @@ import typer
 from typer.exceptions import TyperException
 
 import celrec
-from celrec.cli import data, train
+from celrec.cli import data, runs, train
 from celrec.errors import CelrecError
 
 USER_ERROR, BUG, INTERRUPTED = 2, 1, 130
@@ -27,6 +27,8 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.command()(train.train)
+app.command()(runs.evaluate)
+app.command()(runs.clusters)
 
 
 def _show_version(wanted: bool) -> None:

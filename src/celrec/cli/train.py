@@ -14,6 +14,7 @@ import typer
 from celrec.errors import CelrecError
 
 if TYPE_CHECKING:
+    from celrec.data.interactions import Interactions
     from celrec.data.split import Split
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
@@ -58,23 +59,23 @@ def train(
     from celrec.training.run_folder import save_run
 
     plan = Plan(embedding, compression, side, rank, preset, seed)
-    log = open_data(
-        data,
-        user=user_column,
-        item=item_column,
-        target=target_column,
-        timestamp=timestamp_column,
-        drop_invalid=drop_invalid,
-    )
-    split = _split(log, fold, seed)
+    reading = {
+        "user": user_column,
+        "item": item_column,
+        "target": target_column,
+        "timestamp": timestamp_column,
+        "drop_invalid": drop_invalid,
+    }
+    split = split_of(open_data(data, **reading), fold, seed)
     start = time.perf_counter()
     with training_progress(plan) as watch:
         fitted = fit(split, plan, watch)
     seconds = time.perf_counter() - start
     learned = split.train_and_valid()
+    predicted = fitted.model.predict(split.test)
     memory = fitted.model.items.memory(), fitted.model.users.memory()
     result: dict[str, Any] = {
-        "test": asdict(Accuracy.of(fitted.model.predict(split.test), split.test, learned)),
+        "test": asdict(Accuracy.of(predicted, split.test, learned.item_counts)),
         "valid": {"mse": min(judgement.valid_loss for judgement in fitted.judgements)},
         "clusters": fitted.model.items.num_rows,
         "steps": fitted.steps,
@@ -85,7 +86,7 @@ def train(
         },
         "seconds": seconds,
     }
-    source = {"data": data, "fold": fold, "seed": seed}
+    source = {"data": data, "reading": reading, "fold": fold, "seed": seed}
     if out is not None:
         save_run(out, learned, fitted.model, plan, fitted.judgements, source, result)
     if as_json:
@@ -94,7 +95,8 @@ def train(
         show_result(data, plan, result, out)
 
 
-def _split(log: Any, fold: str | None, seed: int) -> Split:
+def split_of(log: Interactions, fold: str | None, seed: int) -> Split:
+    """The split that `--fold` and `--seed` name."""
     from celrec.data.split import Split
 
     if fold is None:

@@ -24,8 +24,9 @@ class AutogradEvidence(Evidence):
 
     The objective is called with the table's vectors replaced: by leaves that
     collect each id's gradient, or by the row of another cluster. A sample counts
-    for the id that the table is asked for with the shape of the losses, one id a
-    sample; look-ups of another shape, such as a history, are left as they are.
+    for the id that the table is first asked for with the shape of the losses, one
+    id a sample; look-ups of other ids, such as a history or the worse one of a
+    pair, are left as they are.
 
     The batches are `data`, if given, else the latest `window` ones that were
     observed. With `model`, evidence is taken in its evaluation mode.
@@ -77,14 +78,11 @@ class AutogradEvidence(Evidence):
                 with torch.enable_grad(), table.probing(leaf):
                     losses = self._objective(batch)
                     total_loss = losses.sum()
-                targets = [(ids, rows) for ids, rows in looked_up if ids.shape == losses.shape]
-                if not targets:
-                    raise _no_id_per_sample(losses)
-                leaves = [rows for _, rows in targets]
-                slopes = torch.autograd.grad(total_loss, leaves, allow_unused=True)
-                for (ids, _), slope in zip(targets, slopes, strict=True):
+                own = _ids_of_samples([ids for ids, _ in looked_up], losses)
+                leaves = [rows for ids, rows in looked_up if torch.equal(ids, own)]
+                for slope in torch.autograd.grad(total_loss, leaves, allow_unused=True):
                     if slope is not None:
-                        self._add(total, ids, -slope)
+                        self._add(total, own, -slope)
         return total[members]
 
     @torch.no_grad()
@@ -94,11 +92,11 @@ class AutogradEvidence(Evidence):
         rows = table.weight[: table.num_clusters]
         total = table.weight.new_zeros(table.num_embeddings, table.num_clusters)
         with self._evaluating():
-            for batch, ids, own in self._samples():
-                size = self._at_once(batch, own)
+            for batch, ids, _ in self._samples():
+                size = self._at_once(batch, ids)
                 parts = zip(torch.split(rows, size), torch.split(total, size, 1), strict=True)
                 for some, columns in parts:
-                    self._add(columns, ids, self._under(batch, own, some).T)
+                    self._add(columns, ids, self._under(batch, ids, some).T)
         return total
 
     @torch.no_grad()
@@ -132,17 +130,14 @@ class AutogradEvidence(Evidence):
 
             with self._table.probing(own):
                 losses = self._objective(batch)
-            ids = next((ids for ids in looked_up if ids.shape == losses.shape), None)
-            if ids is None:
-                raise _no_id_per_sample(losses)
-            yield batch, ids, losses
+            yield batch, _ids_of_samples(looked_up, losses), losses
 
     def _under(self, batch: Any, own: Tensor, rows: Tensor) -> Tensor:
         """The losses of the samples with each of these rows for their own, rows × samples."""
         table = self._table
 
         def other(ids: Tensor) -> Tensor:
-            if ids.shape != own.shape:
+            if not torch.equal(ids, own):
                 return table.weight[table.row_of(ids)]
             if len(rows) == 1:
                 return rows[0].expand(*ids.shape, -1)
@@ -195,8 +190,11 @@ class AutogradEvidence(Evidence):
                 module.training = mode  # each its own: some may be frozen in evaluation mode
 
 
-def _no_id_per_sample(losses: Tensor) -> CelrecError:
-    return CelrecError(
+def _ids_of_samples(looked_up: list[Tensor], losses: Tensor) -> Tensor:
+    for ids in looked_up:
+        if ids.shape == losses.shape:
+            return ids
+    raise CelrecError(
         "objective: it asks the table for no tensor of ids with the shape "
         f"{tuple(losses.shape)} of its losses; give one loss per sample"
     )

@@ -87,8 +87,8 @@ class _Collector:
 
     def __init__(self, log: RawLog, like: Interactions | None, drop_invalid: bool) -> None:
         self._log, self._like, self._drop = log, like, drop_invalid
-        self._user_ids = like.user_ids if like else IdMap()
-        self._item_ids = like.item_ids if like else IdMap()
+        self._user_ids = like.user_ids if like is not None else IdMap()
+        self._item_ids = like.item_ids if like is not None else IdMap()
         rows = log.expected_rows()
         self._user, self._item = GrowingArray(np.int32, rows), GrowingArray(np.int32, rows)
         self._target, self._time = GrowingArray(np.float32, rows), GrowingArray(np.int64, rows)
@@ -109,7 +109,7 @@ class _Collector:
             target = target[valid]
             columns = batch.frame.filter(valid).to_dict()
             self._dropped += len(valid) - len(target)
-        encode = IdMap.encode if self._like else IdMap.extend
+        encode = IdMap.encode if self._like is not None else IdMap.extend
         users = beside.submit(encode, self._user_ids, columns["user"])
         self._item.append(encode(self._item_ids, columns["item"]))
         self._user.append(users.result())
@@ -158,7 +158,7 @@ class _Collector:
 
     def _features(self, table: Table | None, role: str, ids: IdMap) -> pl.DataFrame | None:
         if table is None:
-            return getattr(self._like, f"{role}_features") if self._like else None
+            return getattr(self._like, f"{role}_features") if self._like is not None else None
         frame = _as_polars(table, f"{role}_features").lazy().collect()
         return align_features(frame, ids, self._log.columns.roles()[role])
 

@@ -21,7 +21,7 @@ class Accuracy:
     >>> import celrec
     >>> train = celrec.read({"user": [1] * 25, "item": [1] * 24 + [2], "rating": [3.0] * 25})
     >>> test = celrec.read({"user": [1, 1], "item": [1, 2], "rating": [3.0, 5.0]}, like=train)
-    >>> Accuracy.of([3.0, 3.0], test, train)
+    >>> Accuracy.of([3.0, 3.0], test, train.item_counts)
     Accuracy(mse=2.0, mse_cold=4.0, mse_warm=0.0)
     """
 
@@ -31,11 +31,13 @@ class Accuracy:
     mse_warm: float | None
 
     @classmethod
-    def of(cls, predicted: ArrayLike, test: Interactions, train: Interactions) -> Accuracy:
-        """The errors of predictions for `test` by a model that was trained on `train`."""
+    def of(
+        cls, predicted: ArrayLike, test: Interactions, item_counts: NDArray[np.int64]
+    ) -> Accuracy:
+        """The errors of predictions for `test`, given each item's training interactions."""
         values = np.asarray(predicted, np.float64)
-        counts = np.append(train.item_counts, 0)  # the last entry serves unseen items
-        warm = counts[np.minimum(test.item, train.num_items)] > COLD_LIMIT
+        counts = np.append(item_counts, 0)  # the last entry serves unseen items
+        warm = counts[np.minimum(test.item, len(item_counts))] > COLD_LIMIT
         everything = np.ones(len(test), bool)
         return cls(*(_mse(values, test, part) for part in (everything, ~warm, warm)))
 

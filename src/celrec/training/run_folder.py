@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
@@ -29,8 +29,12 @@ class Run:
     """A recommender with the ids it knows, and all that was noted about its training."""
 
     model: Factorisation
-    user_ids: IdMap
-    item_ids: IdMap
+    known: Interactions
+    """A log without rows that holds the ids: what new data are read `like`."""
+    users: pl.DataFrame
+    """id, interactions, mean_target and, for clustered tables, cluster, in dense order."""
+    items: pl.DataFrame
+    """The same, and title where there are titles."""
     plan: Plan
     source: dict[str, Any]
     """Where the data came from and how they were split."""
@@ -52,7 +56,7 @@ def save_run(
     `log` is what the model was trained on. Holds `config.json`, `result.json`,
     `judgements.parquet`, `model.safetensors`, and `users.parquet` and
     `items.parquet` with the original ids in dense order, their training
-    interactions and their clusters.
+    interactions, mean targets, clusters and titles.
     """
     with atomic_folder(Path(path)) as folder:
         config = {"format": _FORMAT, "plan": asdict(plan), "source": source}
@@ -63,14 +67,22 @@ def save_run(
         )
         save_file(dict(model.state_dict()), folder / "model.safetensors")
         sides = (
-            ("users", log.user_ids, log.user_counts, model.users),
-            ("items", log.item_ids, log.item_counts, model.items),
+            ("users", log.user_ids, log.user, log.user_features, model.users),
+            ("items", log.item_ids, log.item, log.item_features, model.items),
         )
-        for name, ids, counts, table in sides:
-            frame = pl.DataFrame({"id": ids.ids[: len(counts)], "interactions": counts})
+        for name, ids, dense, features, table in sides:
+            counts = np.bincount(dense, minlength=table.num_embeddings)
+            sums = np.bincount(dense, log.target, table.num_embeddings)
+            columns = {
+                "id": ids.ids[: len(counts)],
+                "interactions": counts,
+                "mean_target": np.where(counts > 0, sums / np.maximum(counts, 1), np.nan),
+            }
             if isinstance(table, ClusteredEmbedding):
-                frame = frame.with_columns(cluster=table.assignment[:-1].int().numpy())
-            frame.write_parquet(folder / f"{name}.parquet")
+                columns["cluster"] = table.assignment[:-1].int().numpy()
+            if features is not None and "title" in features.columns:
+                columns["title"] = features.get_column("title")
+            pl.DataFrame(columns).write_parquet(folder / f"{name}.parquet")
 
 
 def load_run(path: str | Path) -> Run:
@@ -84,15 +96,28 @@ def load_run(path: str | Path) -> Run:
         if config["format"] != _FORMAT:
             raise CelrecError(f"{path}: written in format {config['format']}, expected {_FORMAT}")
         plan = Plan(**config["plan"])
-        users, items = (IdMap.load(folder / f"{side}.parquet") for side in ("users", "items"))
-        empty = torch.empty(0).numpy()
-        log = Interactions(
-            empty.astype("i4"), empty.astype("i4"), empty.astype("f4"), None, users, items
+        users, items = (_read_ids(folder / f"{side}.parquet") for side in ("users", "items"))
+        nothing = np.empty(0)
+        known = Interactions(
+            user=nothing.astype(np.int32),
+            item=nothing.astype(np.int32),
+            target=nothing.astype(np.float32),
+            timestamp=None,
+            user_ids=IdMap(users.get_column("id")),
+            item_ids=IdMap(items.get_column("id")),
         )
-        model = make_model(log, plan)
+        model = make_model(known, plan)
         model.load_state_dict(load_file(folder / "model.safetensors"))
     except (OSError, KeyError, TypeError, RuntimeError, json.JSONDecodeError) as error:
         raise CelrecError(f"{path}: damaged run folder ({error})") from error
     except SafetensorError as error:
         raise CelrecError(f"{path}: damaged model.safetensors ({error})") from error
-    return Run(model, users, items, plan, config["source"], result)
+    return Run(model, known, users, items, plan, config["source"], result)
+
+
+def _read_ids(path: Path) -> pl.DataFrame:
+    try:
+        return pl.read_parquet(path)
+    except pl.exceptions.PolarsError as error:
+        problem = str(error).partition("\n")[0]
+        raise CelrecError(f"{path}: damaged ({problem}); train again") from error

@@ -1,0 +1,119 @@
+"""`celrec evaluate` and `celrec clusters`: looking at what was trained."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+RunArgument = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A folder that `celrec train --out` wrote.")
+]
+
+
+def evaluate(
+    run: RunArgument,
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[DATA]", help="Other interactions; the test part it was trained with if none."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure a trained model, overall and on cold and warm items.
+
+    Example: celrec evaluate run next-month.csv
+    """
+    from rich.console import Console
+
+    from celrec.cli.train import split_of
+    from celrec.data.datasets.library import open_data
+    from celrec.data.reading import read
+    from celrec.evaluation.accuracy import Accuracy
+    from celrec.training.run_folder import load_run
+
+    trained = load_run(run)
+    source = trained.source
+    if data is None:
+        log = split_of(
+            open_data(source["data"], **source["reading"]), source["fold"], source["seed"]
+        ).test
+    else:
+        log = open_data(data, **source["reading"])
+    events = read(log.to_frame(), like=trained.known)
+    counts = trained.items.get_column("interactions").to_numpy()
+    accuracy = Accuracy.of(trained.model.predict(events), events, counts)
+    unseen = {
+        "users": int((events.user < 0).sum()),
+        "items": int((events.item < 0).sum()),
+    }
+    if as_json:
+        result = {"run": str(run), "rows": len(events), "unseen": unseen, "test": asdict(accuracy)}
+        typer.echo(json.dumps(result))
+        return
+    console = Console(highlight=False)
+    console.print(
+        f"{len(events):,} rows, {unseen['users']:,} with an unseen user, "
+        f"{unseen['items']:,} with an unseen item"
+    )
+    for name, error in asdict(accuracy).items():
+        console.print(f"{name:9} {'none' if error is None else f'{error:.4f}'}")
+
+
+def clusters(
+    run: RunArgument,
+    side: Annotated[str, typer.Option(help="items or users.")] = "items",
+    members: Annotated[int, typer.Option(help="How many members to show of each.")] = 5,
+    as_json: Json = False,
+) -> None:
+    """Show the clusters of a trained model, best rated first, with their most active members.
+
+    Example: celrec clusters run --members 10
+    """
+    import polars as pl
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from celrec.errors import CelrecError
+    from celrec.training.run_folder import load_run
+
+    if side not in ("items", "users"):
+        raise CelrecError(f"side must be items or users, not {side!r}")
+    table: pl.DataFrame = getattr(load_run(run), side)
+    if "cluster" not in table.columns:
+        raise CelrecError(f"{run}: the {side} are not clustered; look at the other --side")
+    label = "title" if "title" in table.columns else "id"
+    total = (pl.col("mean_target").fill_nan(0) * pl.col("interactions")).sum()
+    best = pl.col(label).cast(pl.String).sort_by("interactions", descending=True).head(members)
+    summary = (
+        table.group_by("cluster")
+        .agg(
+            members=pl.len(),
+            interactions=pl.col("interactions").sum(),
+            mean_target=total / pl.col("interactions").sum(),
+            examples=best,
+        )
+        .sort("mean_target", "cluster", descending=[True, False], nulls_last=True)
+    )
+    if as_json:
+        typer.echo(json.dumps(summary.to_dicts()))
+        return
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for header in ("cluster", "members", "interactions", "mean"):
+        shown.add_column(header, justify="right")
+    shown.add_column("most active members")
+    for row in summary.iter_rows(named=True):
+        shown.add_row(
+            str(row["cluster"]),
+            f"{row['members']:,}",
+            f"{row['interactions']:,}",
+            f"{row['mean_target']:.2f}",
+            " · ".join(row["examples"]),
+        )
+    Console(highlight=False, markup=False, emoji=False).print(shown)
