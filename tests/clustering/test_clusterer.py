@@ -382,3 +382,28 @@ def test_the_adjusted_rand_index_is_one_for_equal_clusterings_and_zero_by_chance
     first, second = rng.integers(5, size=(2, 5000))
     assert adjusted_rand_index(first, (first + 2) % 5) == pytest.approx(1)
     assert adjusted_rand_index(first, second) == pytest.approx(0, abs=0.01)
+
+
+def test_a_step_without_a_batch_is_told_when_there_are_no_other_data():
+    table = ClusteredEmbedding(4, 2, max_clusters=2)
+    clusterer = Clusterer(table, None, lambda ids: table(ids).sum(-1))
+    with pytest.raises(CelrecError, match="batch is missing"):
+        clusterer.step()
+
+
+def test_an_objective_that_is_a_module_is_judged_in_evaluation_mode():
+    class Objective(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = ClusteredEmbedding(6, 4, max_clusters=2)
+            self.dropout = torch.nn.Dropout(0.5)
+
+        def forward(self, ids):
+            return self.dropout(self.table(ids)).square().sum(-1)
+
+    objective = Objective()
+    clusterer = Clusterer(objective.table, None, objective, split_every=0, reassign_every=0)
+    clusterer.step(torch.arange(6))
+    first, second = (clusterer.evidence.own_losses() for _ in range(2))
+    assert torch.equal(first, second)
+    assert objective.training

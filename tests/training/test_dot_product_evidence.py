@@ -3,6 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from celrec import read
 from celrec.clustering.autograd_evidence import AutogradEvidence
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
@@ -54,3 +55,12 @@ def test_partners_are_the_mean_rows_of_those_interacted_with(log, seed):
         raters = torch.from_numpy(log.user[log.item == item].astype(np.int64))
         expected = model.users(raters).mean(0)
         torch.testing.assert_close(means[item].float(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_rows_with_an_unseen_id_do_not_count():
+    train = read({"user": [1, 2, 2], "item": [1, 1, 2], "rating": [1.0, 2.0, 3.0]})
+    more = read({"user": [1, 9, 2], "item": [1, 2, 9], "rating": [1.0, 2.0, 3.0]}, like=train)
+    model = Factorisation(FullEmbedding(2, 4), clustered(2, 0, clusters=2))
+    evidence = DotProductEvidence(model, more, "items")
+    assert evidence.interactions().tolist() == [1, 0]
+    assert evidence.losses().shape == (2, 2)

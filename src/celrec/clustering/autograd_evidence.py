@@ -49,6 +49,8 @@ class AutogradEvidence(Evidence):
     def observe(self, batch: object) -> None:
         """Keep the batch, unless all data are known."""
         if self._data is None:
+            if batch is None:
+                raise CelrecError("batch is missing: give step() the batch that was trained on")
             self._window.append(batch)
 
     @torch.no_grad()

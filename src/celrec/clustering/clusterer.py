@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 from torch.optim import Optimizer
 
 from celrec.clustering.autograd_evidence import AutogradEvidence, Objective
@@ -84,9 +85,10 @@ class Clusterer:
                 f"max_clusters must lie in 1 … {table.max_clusters}, not {max_clusters}"
             )
         self.table, self.optimizer = table, optimizer
-        self.evidence = (
-            objective if isinstance(objective, Evidence) else AutogradEvidence(table, objective)
-        )
+        if not isinstance(objective, Evidence):
+            model = objective if isinstance(objective, nn.Module) else None
+            objective = AutogradEvidence(table, objective, model=model)
+        self.evidence: Evidence = objective
         self.split_every, self.reassign_every = split_every, reassign_every
         self.max_clusters = max_clusters or table.max_clusters
         self.criterion = criterion
@@ -143,7 +145,11 @@ class Clusterer:
         return Move(self.steps, "reassign", moved, table.num_clusters)
 
     def state_dict(self) -> dict[str, Any]:
-        """The step count and the state of the random numbers; the table keeps its own."""
+        """The step count and the state of the random numbers.
+
+        The table and the optimiser keep their own. Batches that were observed are
+        not kept: evidence that must survive a restart exactly needs all its data.
+        """
         return {"steps": self.steps, "generator": self._generator.get_state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
