@@ -23,6 +23,8 @@ class Batch:
     frame: pl.DataFrame
     locate: Callable[[int], tuple[str, dict[str, str]]]
     """Where a row of the frame stands in the log, and what is written there, by role."""
+    dropped: int = 0
+    """How many malformed rows were left out."""
 
 
 class RawLog(Protocol):

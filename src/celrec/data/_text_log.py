@@ -41,14 +41,14 @@ class TextLog:
             types[roles["timestamp"]] = self._time_type(roles["timestamp"])
         names = {column: role for role, column in roles.items()}
         frames = self._table.frames(types, drop=drop_invalid, progress=self._progress)
-        for block, frame in frames:
+        for block, frame, dropped in frames:
             frame.columns = [names[column] for column in frame.columns]
             if frame.get_column("user").null_count():
                 frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))  # empty lines
             dtype = frame.schema.get("timestamp", pl.Int64())
             if dtype != pl.Int64:
                 frame = frame.with_columns(time_as_integer("timestamp", dtype, self.name))
-            yield Batch(frame, partial(self._locate, block))
+            yield Batch(frame, partial(self._locate, block), dropped)
 
     def _locate(self, block: Block, row: int) -> tuple[str, dict[str, str]]:
         places = {r: self._table.names.index(c) for r, c in self.columns.roles().items()}

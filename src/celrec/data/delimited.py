@@ -68,16 +68,16 @@ class Delimited:
         *,
         drop: bool = False,
         progress: Progress | None = None,
-    ) -> Iterator[tuple[Block, pl.DataFrame]]:
+    ) -> Iterator[tuple[Block, pl.DataFrame, int]]:
         """Blocks of the file and the columns `types` of each; null where a value does not parse.
 
-        Fields that a row lacks are null too; a row with too many raises, or is left
-        out with `drop`.
+        Fields that a row lacks are null too; a row with too many raises, or with
+        `drop` is left out. The number tells how many of the block were.
         """
         schema = {name: types.get(name, pl.String) for name in self.names}
         wanted = [index for index, name in enumerate(self.names) if name in types]
         blocks = self.source.blocks(quoted=self.quoted, encoding=self.encoding, progress=progress)
-        ahead: deque[tuple[Block, Future[pl.DataFrame]]] = deque()
+        ahead: deque[tuple[Block, Future[tuple[pl.DataFrame, int]]]] = deque()
         with ThreadPoolExecutor(_BLOCKS_AHEAD) as threads:
             for block in blocks:
                 block = self._contents(block)
@@ -86,10 +86,10 @@ class Delimited:
                 ahead.append((block, threads.submit(self._frame, block, schema, wanted, drop)))
                 if len(ahead) > _BLOCKS_AHEAD:
                     block, parsed = ahead.popleft()
-                    yield block, parsed.result()
+                    yield block, *parsed.result()
             while ahead:
                 block, parsed = ahead.popleft()
-                yield block, parsed.result()
+                yield block, *parsed.result()
 
     def numbered_rows(self, block: Block) -> Iterator[tuple[int, list[str]]]:
         """Line number and fields of each line of `block`, no fields for an empty line.
@@ -131,13 +131,14 @@ class Delimited:
         schema: Mapping[str, pl.DataType | type[pl.DataType]],
         wanted: list[int],
         drop: bool,
-    ) -> pl.DataFrame:
+    ) -> tuple[pl.DataFrame, int]:
         try:
-            return self._parse(block.data, schema, wanted)
+            return self._parse(block.data, schema, wanted), 0
         except pl.exceptions.PolarsError as error:
             if not drop:
                 raise self._explain(block, error) from error
-            return self._parse(self._regular_rows(block), schema, wanted)
+            regular, dropped = self._regular_rows(block)
+            return self._parse(regular, schema, wanted), dropped
 
     def _parse(
         self,
@@ -178,14 +179,16 @@ class Delimited:
         line = self.source.line_at(block.start)
         return CelrecError(f"{self.source}, line {line} or later: {error}")
 
-    def _regular_rows(self, block: Block) -> bytes:
-        rows = (row for _, row in self.numbered_rows(block) if len(row) == len(self.names))
+    def _regular_rows(self, block: Block) -> tuple[bytes, int]:
+        """The rows that do not have too many fields, and how many others there are."""
+        rows = [row for _, row in self.numbered_rows(block) if row]
+        regular = [row for row in rows if len(row) <= len(self.names)]
         kept = io.StringIO()
         if self.quoted:
-            csv.writer(kept, delimiter=self.separator, lineterminator="\n").writerows(rows)
+            csv.writer(kept, delimiter=self.separator, lineterminator="\n").writerows(regular)
         else:
-            kept.writelines(self.separator.join(row) + "\n" for row in rows)
-        return kept.getvalue().encode()
+            kept.writelines(self.separator.join(row) + "\n" for row in regular)
+        return kept.getvalue().encode(), len(rows) - len(regular)
 
 
 def _guess_separator(line: str) -> str:

@@ -97,6 +97,7 @@ class _Collector:
 
     def add(self, batch: Batch, beside: Executor) -> None:
         """Take the rows of `batch`, encoding the users `beside` the items."""
+        self._dropped += batch.dropped
         columns = batch.frame.to_dict()
         target = columns["target"].to_numpy()  # null becomes NaN
         valid = np.isfinite(target)

@@ -27,7 +27,7 @@ def parse_text(
     """A delimited text file, or `member` of an archive, whose columns are exactly `types`."""
     source = TextSource(path, member)
     table = Delimited(source, separator, tuple(types), has_header, quoted, encoding)
-    frames = [frame for _, frame in table.frames(types)]
+    frames = [frame for _, frame, _ in table.frames(types)]
     if not frames:
         raise CelrecError(f"{source}: the file is empty")
     return pl.concat(frames)
