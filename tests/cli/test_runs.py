@@ -1,4 +1,5 @@
 import json
+import shutil
 from dataclasses import replace
 
 import polars as pl
@@ -75,3 +76,13 @@ def test_mistakes_are_one_line(capsys, trained, tmp_path):
         error = capsys.readouterr().err
         assert told in error
         assert error.count("\n") == 1
+
+
+def test_a_run_that_does_not_say_what_it_was_tested_on_needs_data(capsys, trained, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(trained / "run", copy)
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, "source": {"data": "mine"}}))
+    assert main(["evaluate", str(copy)]) == 2
+    assert "give DATA" in capsys.readouterr().err
+    assert main(["evaluate", str(copy), str(trained / "log.csv")]) == 0

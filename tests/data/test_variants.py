@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celrec import CelrecError, load_dataset
+from celrec import CelrecError, load_dataset, read
 from celrec.data.variants import dense, sparse
 from tests.data.logs import logs
 
@@ -53,3 +53,10 @@ def test_the_papers_variants_of_ml_1m():
     warm = dense(log)
     assert (len(warm), warm.num_users, warm.num_items) == (790_782, 2_909, 2_006)
     assert warm.item_features.height == warm.num_items
+
+
+@pytest.mark.parametrize("variant", [lambda log: dense(log, 0), lambda log: sparse(log, 0.0)])
+def test_rows_with_an_unseen_id_are_in_no_variant(variant):
+    known = read({"user": [1, 2], "item": [1, 2], "rating": [5.0, 1.0]})
+    more = read({"user": [1, 9, 2], "item": [1, 1, 9], "rating": [5.0, 1.0, 2.0]}, like=known)
+    assert variant(more).to_frame().rows() == [(1, 1, 5.0)]

@@ -50,3 +50,11 @@ def test_biases_on_ml_100k():
     split = Split.fold(load_dataset("ml-100k"), 1)
     model = BiasModel.tuned(split.train, split.valid)
     assert mean_squared_error(model.predict(split.test), split.test.target) < 0.89
+
+
+def test_rows_with_an_unseen_id_teach_nothing():
+    train = read({"user": [1, 2], "item": [1, 2], "rating": [5.0, 1.0]})
+    more = read({"user": [1, 2, 9], "item": [1, 2, 1], "rating": [5.0, 1.0, 9.0]}, like=train)
+    assert (
+        BiasModel.fit(more, 1.0).user_bias.tolist() == BiasModel.fit(train, 1.0).user_bias.tolist()
+    )

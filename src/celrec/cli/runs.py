@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from celrec.errors import CelrecError
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 RunArgument = Annotated[
     Path, typer.Argument(metavar="RUN", help="A folder that `celrec train --out` wrote.")
@@ -39,12 +41,14 @@ def evaluate(
 
     trained = load_run(run)
     source = trained.source
+    reading = source.get("reading", {})
     if data is None:
-        log = split_of(
-            open_data(source["data"], **source["reading"]), source["fold"], source["seed"]
-        ).test
+        if not {"data", "fold", "seed"} <= set(source):
+            raise CelrecError(f"{run}: it does not say what it was tested on; give DATA")
+        whole = open_data(source["data"], **reading)
+        log = split_of(whole, source["fold"], source["seed"]).test
     else:
-        log = open_data(data, **source["reading"])
+        log = open_data(data, **reading)
     events = read(log.to_frame(), like=trained.known)
     counts = trained.items.get_column("interactions").to_numpy()
     accuracy = Accuracy.of(trained.model.predict(events), events, counts)
@@ -80,7 +84,6 @@ def clusters(
     from rich.console import Console
     from rich.table import Table
 
-    from celrec.errors import CelrecError
     from celrec.training.run_folder import load_run
 
     if side not in ("items", "users"):

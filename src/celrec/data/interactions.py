@@ -110,6 +110,11 @@ class Interactions:
         """How many interactions each item has, by dense id."""
         return np.bincount(self.item[self.item >= 0], minlength=self.num_items)
 
+    def seen(self) -> Interactions:
+        """The rows whose user and item are both known."""
+        known = (self.user >= 0) & (self.item >= 0)
+        return self if known.all() else self[known]
+
     def compact(self) -> Interactions:
         """The same rows with only those ids that occur in them, numbered anew in dense order."""
         user, user_ids, user_features = _compact(self.user, self.user_ids, self.user_features)

@@ -14,6 +14,7 @@ def dense(log: Interactions, more_than: int = 100) -> Interactions:
     One simultaneous pass, as the paper has it: counts are those of the whole
     log, so what is left may have fewer. Ids are numbered anew.
     """
+    log = log.seen()
     warm_users = log.user_counts > more_than
     warm_items = log.item_counts > more_than
     kept = log[warm_users[log.user] & warm_items[log.item]]
@@ -29,6 +30,7 @@ def sparse(log: Interactions, drop: float = 0.5, seed: int = 0) -> Interactions:
     """
     if not 0 <= drop <= 1:
         raise CelrecError(f"drop must be a share in [0, 1], not {drop}")
+    log = log.seen()
     counts = log.user_counts
     keep = np.maximum(counts - np.floor(drop * counts).astype(np.int64), 1)
     shuffled = np.random.default_rng(seed).permutation(len(log))

@@ -36,7 +36,8 @@ class BiasModel:
 
     @classmethod
     def fit(cls, train: Interactions, strength: float) -> BiasModel:
-        """Biases for a given λ."""
+        """Biases for a given λ; rows with an unseen id do not count."""
+        train = train.seen()
         mean = float(np.mean(train.target, dtype=np.float64))
         centred = train.target.astype(np.float64) - mean
         user_weight = 1 / np.maximum(train.user_counts + strength, 1e-12)

@@ -23,7 +23,7 @@ class DotProductEvidence(Evidence):
     """
 
     def __init__(self, model: Factorisation, log: Interactions, side: str) -> None:
-        log = log[(log.user >= 0) & (log.item >= 0)]  # unseen ids tell nothing about others
+        log = log.seen()  # unseen ids tell nothing about others
         own, other = (log.item, log.user) if side == "items" else (log.user, log.item)
         self._own: SharedRows = model.items if side == "items" else model.users
         self._other: SharedRows = model.users if side == "items" else model.items
