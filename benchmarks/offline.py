@@ -24,7 +24,8 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.training.denormals import flushed_denormals
 from celrec.training.factorisation import Factorisation
 from celrec.training.gradient_descent import Descent, GradientDescent
-from celrec.training.offline import Offline, Schedule, train_offline
+from celrec.training.offline import Offline, Schedule
+from celrec.training.offline_training import OfflineTraining
 
 _RANK, _STEPS = 64, 1500
 _HOW = Descent(l2=4.0, shrink_to_mean=500.0)
@@ -94,7 +95,9 @@ def measure() -> None:
     how = Offline(_HOW, Schedule(steps=_STEPS, judge_every=_STEPS), reassignment=Reassignment(0.3))
     start = time.perf_counter()
     model = make(split.train, 40, started=False)
-    train_offline(model, split.train, split.valid, how)
+    training = OfflineTraining(model, split.train, split.valid, how)
+    training.start()
+    training.run()
     whole = time.perf_counter() - start
     print(
         f"{_STEPS} steps at 1 % with all splits and reassignments: {whole:.1f} s; as many plain "

@@ -17,7 +17,8 @@ from rich.table import Table
 from celrec import BiasModel, Split, load_dataset
 from celrec.cli.main import main as celrec
 from celrec.evaluation.accuracy import Accuracy
-from celrec.training.fit import Plan, fit
+from celrec.training.fit import fit
+from celrec.training.plan import Plan
 from celrec.training.run_folder import save_run
 
 console = Console(highlight=False)

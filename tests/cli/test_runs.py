@@ -18,7 +18,8 @@ def trained(tmp_path_factory):
     planted.interactions().to_frame().write_csv(folder / "log.csv")
     with pytest.MonkeyPatch.context() as patch:
         schedule = Schedule(steps=60, split_every=5, judge_every=20)
-        patch.setitem(PRESETS, "default", replace(PRESETS["default"], schedule=schedule))
+        quick = replace(PRESETS["nmf"]["default"], schedule=schedule)
+        patch.setitem(PRESETS["nmf"], "default", quick)
         words = ["train", str(folder / "log.csv"), "--compression", "4", "--rank", "4"]
         assert main([*words, "--out", str(folder / "run")]) == 0
     return folder

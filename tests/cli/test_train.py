@@ -13,7 +13,8 @@ from celrec.training.run_folder import load_run
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     schedule = Schedule(steps=100, split_every=5, judge_every=20)
-    monkeypatch.setitem(PRESETS, "default", replace(PRESETS["default"], schedule=schedule))
+    quick = replace(PRESETS["nmf"]["default"], schedule=schedule)
+    monkeypatch.setitem(PRESETS["nmf"], "default", quick)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from celrec import Planted, read
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
-from celrec.training._kernels import add_to_cells, candidate_losses, member_gradients
+from celrec.training._kernels import candidate_losses, member_gradients
 from celrec.training.collapse import DenseCollapse, SparseCollapse, collapse
 from tests.data.logs import logs
 
@@ -155,21 +155,6 @@ def test_curvature_bounds_are_the_traces_of_the_second_derivatives_of_each_row(l
         found = form(log, users, items).curvature_bounds()
         torch.testing.assert_close(found[0], user_traces, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(found[1], item_traces, rtol=1e-4, atol=1e-5)
-
-
-def test_what_is_added_to_cells_can_be_taken_away():
-    rng = np.random.default_rng(0)
-    rows, columns = rng.integers(3, size=50), rng.integers(4, size=50)
-    targets = rng.integers(1, 6, size=50).astype(np.float32)
-    counts, sums = np.zeros((3, 4)), np.zeros((3, 4))
-    add_to_cells(rows, columns, targets, 1.0, counts, sums)
-    for r in range(3):
-        for k in range(4):
-            here = (rows == r) & (columns == k)
-            assert (counts[r, k], sums[r, k]) == (here.sum(), targets[here].sum())
-    add_to_cells(rows, columns, targets, -1.0, counts, sums)
-    assert not counts.any()
-    assert not sums.any()
 
 
 def test_one_cell_of_the_dense_form_may_have_more_interactions_than_float32_can_count():

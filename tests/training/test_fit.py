@@ -8,15 +8,17 @@ from celrec import CelrecError, Planted, Split
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
-from celrec.training.fit import Plan, fit, make_model
+from celrec.training.fit import fit, make_model
 from celrec.training.offline import Schedule
+from celrec.training.plan import Plan
 from celrec.training.presets import PRESETS
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     schedule = Schedule(steps=200, split_every=5, judge_every=20)
-    monkeypatch.setitem(PRESETS, "default", replace(PRESETS["default"], schedule=schedule))
+    quick = replace(PRESETS["nmf"]["default"], schedule=schedule)
+    monkeypatch.setitem(PRESETS["nmf"], "default", quick)
 
 
 @pytest.fixture(scope="module")

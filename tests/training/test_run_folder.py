@@ -5,8 +5,10 @@ import pytest
 import torch
 
 from celrec import CelrecError, Planted, Split
-from celrec.training.fit import Fit, Plan, make_model
-from celrec.training.offline import Offline, Schedule, train_offline
+from celrec.training.fit import Fit, make_model
+from celrec.training.offline import Offline, Schedule
+from celrec.training.offline_training import OfflineTraining
+from celrec.training.plan import Plan
 from celrec.training.run_folder import load_run, save_run
 
 
@@ -17,8 +19,10 @@ def trained():
     plan = Plan("cel", "5", side="both", rank=8)
     model = make_model(split.train, plan)
     how = Offline(schedule=Schedule(steps=60, judge_every=20))
-    judgements = train_offline(model, split.train, split.valid, how)
-    return split, plan, Fit(model, judgements, judgements[-1].step)
+    training = OfflineTraining(model, split.train, split.valid, how)
+    training.start()
+    judgements = {"choose": training.run()}
+    return split, plan, Fit(model, judgements, {"choose": training.best})
 
 
 @pytest.fixture
@@ -53,7 +57,7 @@ def test_tables_tell_ids_counts_and_clusters(trained, run):
     assert items["interactions"].to_list() == split.train_and_valid().item_counts.tolist()
     assert items["cluster"].to_list() == fitted.model.items.assignment[:-1].tolist()
     judgements = pl.read_parquet(run / "judgements.parquet")
-    assert judgements["step"].to_list() == [j.step for j in fitted.judgements]
+    assert judgements["step"].to_list() == [j.step for j in fitted.judgements["choose"]]
 
 
 def test_a_second_run_replaces_the_first(trained, run):

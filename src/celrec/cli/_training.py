@@ -11,9 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from celrec.training.fit import Plan
-from celrec.training.offline import Judgement, Watcher
-from celrec.training.presets import PRESETS
+from celrec.training.judgement import Judgement, Watcher
+from celrec.training.plan import Plan
 
 
 @contextmanager
@@ -21,17 +20,20 @@ def training_progress(plan: Plan) -> Iterator[Watcher]:
     """A bar on standard error that shows step, clusters, losses and moves, on a terminal only."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    how = plan.settings()
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bar:
-        task = bar.add_task("training", total=PRESETS[plan.preset].schedule.steps)
+        task = bar.add_task("training", total=how.schedule.steps)
 
-        def watch(judgement: Judgement) -> None:
+        def watch(stage: str, judgement: Judgement) -> None:
+            personal = stage.startswith("personalise")
             bar.update(
                 task,
                 completed=judgement.step,
+                total=(how.personal if personal else how.schedule).steps,
                 description=(
-                    f"step {judgement.step:,}  clusters {judgement.clusters:,}  "
+                    f"{stage}: step {judgement.step:,}  clusters {judgement.clusters:,}  "
                     f"train {judgement.train_loss:.4f}  valid {judgement.valid_loss:.4f}  "
                     f"moved {judgement.moved:,}"
                 ),
@@ -46,7 +48,8 @@ def show_result(data: str, plan: Plan, result: dict[str, Any], out: Path | None)
     table.add_column(style="dim")
     table.add_column()
     test, size = result["test"], result["bytes"]
-    table.add_row("data", f"{data}, {plan.side} compressed with {plan.embedding}")
+    table.add_row("data", data)
+    table.add_row("model", f"{plan.model}, {plan.side} compressed with {plan.embedding}")
     table.add_row("rows of items", f"{result['clusters']:,}, after {result['steps']:,} steps")
     table.add_row(
         "test MSE", f"[bold]{test['mse']:.4f}[/]  (validation {result['valid']['mse']:.4f})"
@@ -58,6 +61,8 @@ def show_result(data: str, plan: Plan, result: dict[str, Any], out: Path | None)
         )
     table.add_row("item table", f"{size['table']:,} bytes and {size['index']:,} of index")
     table.add_row("user table", f"{size['other_side']:,} bytes")
+    if result["growth"]:
+        table.add_row("why so many", result["growth"])
     table.add_row("time", f"{result['seconds']:.1f} s")
     if out is not None:
         table.add_row("run folder", str(out))

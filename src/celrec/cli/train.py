@@ -22,13 +22,37 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
 def train(
     data: Annotated[str, typer.Argument(metavar="DATA", help="A file, or the name of a data set.")],
+    model: Annotated[
+        str, typer.Option(help="nmf: non-negative factors; mf: factors and biases.")
+    ] = "nmf",
     embedding: Annotated[str, typer.Option(help="cel, modulo or full.")] = "cel",
     compression: Annotated[
-        str, typer.Option(help="Rows of a compressed table: a share of its ids, or a number.")
+        str,
+        typer.Option(
+            help="Rows of a compressed table: a share of its ids, a number, "
+            "or auto: as many as validation data call for."
+        ),
     ] = "1%",
     side: Annotated[str, typer.Option(help="What is compressed: items, users or both.")] = "items",
     rank: Annotated[int, typer.Option(help="The length of a row.")] = 64,
     preset: Annotated[str, typer.Option(help="Settings: default, paper or released.")] = "default",
+    start: Annotated[
+        str,
+        typer.Option(
+            help="The first clusters: one, random:N, ratings:N (bins of mean rating), genres, "
+            "or a run folder."
+        ),
+    ] = "one",
+    frozen: Annotated[
+        bool, typer.Option("--frozen", help="Keep the first clusters to the end.")
+    ] = False,
+    personalise: Annotated[
+        str,
+        typer.Option(
+            help="Who gets a row of their own in the end: none, all, or those with more "
+            "interactions than a number."
+        ),
+    ] = "none",
     fold: Annotated[
         str | None, typer.Option(help="Test on fold K of N, as in 1/5; else on a random fifth.")
     ] = None,
@@ -36,6 +60,9 @@ def train(
     out: Annotated[
         Path | None, typer.Option(help="Write the trained model to this folder.")
     ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on where training for --out was interrupted.")
+    ] = False,
     user_column: Annotated[str | None, typer.Option(help="The column of users.")] = None,
     item_column: Annotated[str | None, typer.Option(help="The column of items.")] = None,
     target_column: Annotated[str | None, typer.Option(help="The column of ratings.")] = None,
@@ -45,7 +72,7 @@ def train(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Train a non-negative matrix factorisation with clustered rows, and test it.
+    """Train a matrix factorisation with clustered rows, and test it.
 
     The number of steps is chosen on a tenth of the training data; the model is then
     trained anew on all of them.
@@ -55,10 +82,25 @@ def train(
     from celrec.cli._training import show_result, training_progress
     from celrec.data.datasets.library import open_data
     from celrec.evaluation.accuracy import Accuracy
-    from celrec.training.fit import Plan, fit
+    from celrec.training.checkpoint import Checkpoint
+    from celrec.training.fit import fit
+    from celrec.training.plan import Plan
     from celrec.training.run_folder import save_run
 
-    plan = Plan(embedding, compression, side, rank, preset, seed)
+    plan = Plan(
+        embedding=embedding,
+        compression=compression,
+        side=side,
+        rank=rank,
+        preset=preset,
+        seed=seed,
+        model=model,
+        start=start,
+        frozen=frozen,
+        personalise=personalise,
+    )
+    if resume and out is None:
+        raise CelrecError("resume needs --out, the folder that the interrupted training was for")
     reading = {
         "user": user_column,
         "item": item_column,
@@ -67,17 +109,20 @@ def train(
         "drop_invalid": drop_invalid,
     }
     split = split_of(open_data(data, **reading), fold, seed)
-    start = time.perf_counter()
+    source = {"data": data, "reading": reading, "fold": fold, "seed": seed}
+    unfinished = None if out is None else out.with_name(f"{out.name}.unfinished")
+    checkpoint = Checkpoint(unfinished, {**asdict(plan), **source}, resume=resume)
+    begun = time.perf_counter()
     with training_progress(plan) as watch:
-        fitted = fit(split, plan, watch)
-    seconds = time.perf_counter() - start
+        fitted = fit(split, plan, watch, checkpoint)
+    seconds = time.perf_counter() - begun
     learned = split.train_and_valid()
     predicted = fitted.model.predict(split.test)
     memory = fitted.model.items.memory(), fitted.model.users.memory()
     result: dict[str, Any] = {
         "test": asdict(Accuracy.of(predicted, split.test, learned.item_counts)),
-        "valid": {"mse": min(judgement.valid_loss for judgement in fitted.judgements)},
-        "clusters": fitted.model.items.num_rows,
+        "valid": {"mse": fitted.valid_loss},
+        "clusters": fitted.model.item_rows.num_rows,
         "steps": fitted.steps,
         "bytes": {
             "table": memory[0].table,
@@ -85,10 +130,11 @@ def train(
             "other_side": memory[1].total,
         },
         "seconds": seconds,
+        "growth": fitted.growth,
     }
-    source = {"data": data, "reading": reading, "fold": fold, "seed": seed}
     if out is not None:
         save_run(out, learned, fitted.model, plan, fitted.judgements, source, result)
+        checkpoint.remove()
     if as_json:
         typer.echo(json.dumps({"data": data, **asdict(plan), "fold": fold, **result}))
     else:

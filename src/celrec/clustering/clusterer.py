@@ -39,9 +39,9 @@ class Clusterer:
     """Splits and re-forms the clusters of one table while a model is trained.
 
     Every `split_every` steps the cluster that ranks highest by `criterion` is
-    split as `splitter` says, until `max_clusters`; every `reassign_every` steps
-    all members are reassigned as `reassignment` says. 0 means never. What the
-    moves need to know comes from the objective, the loss per sample of a batch,
+    split as `splitter` says, `splits` times over, until `max_clusters`; every
+    `reassign_every` steps all members are reassigned as `reassignment` says. 0 means
+    never. What the moves need to know comes from the objective, the loss per sample of a batch,
     or from an `Evidence`.
 
     >>> table = ClusteredEmbedding(8, 2, max_clusters=4)
@@ -66,6 +66,7 @@ class Clusterer:
         objective: Objective | Evidence,
         *,
         split_every: int = 10,
+        splits: int = 1,
         reassign_every: int = 40,
         max_clusters: int | None = None,
         criterion: str = "interactions",
@@ -89,7 +90,7 @@ class Clusterer:
             model = objective if isinstance(objective, nn.Module) else None
             objective = AutogradEvidence(table, objective, model=model)
         self.evidence: Evidence = objective
-        self.split_every, self.reassign_every = split_every, reassign_every
+        self.split_every, self.splits, self.reassign_every = split_every, splits, reassign_every
         self.max_clusters = max_clusters or table.max_clusters
         self.criterion = criterion
         self.splitter = splitter or Splitter()
@@ -105,7 +106,8 @@ class Clusterer:
         if self.reassign_every and self.steps % self.reassign_every == 0:
             moves.append(self.reassign())
         if self.split_every and self.steps % self.split_every == 0:
-            moves += self.split()
+            for _ in range(self.splits):
+                moves += self.split()
         return moves
 
     @torch.no_grad()

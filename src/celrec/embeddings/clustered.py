@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from celrec.embeddings._narrowest import narrowest
 from celrec.embeddings.memory import Memory
 from celrec.embeddings.shared_rows import SharedRows
 from celrec.errors import CelrecError
@@ -62,7 +63,7 @@ class ClusteredEmbedding(SharedRows):
         self.weight = nn.Parameter(
             torch.empty(max_clusters, embedding_dim, device=device, dtype=dtype)
         )
-        index = _narrowest(max_clusters)
+        index = narrowest(max_clusters)
         self.register_buffer(
             "assignment", torch.zeros(num_embeddings + 1, dtype=index, device=device)
         )
@@ -146,6 +147,31 @@ class ClusteredEmbedding(SharedRows):
         return new
 
     @torch.no_grad()
+    def merge(self, first: int, second: int) -> None:
+        """Put the members of the later of two clusters in the earlier one, whose row stays.
+
+        The clusters after the one that is gone move up by one; what was split from it
+        counts as split from the other.
+        """
+        self._check_active(first)
+        self._check_active(second)
+        if first == second:
+            raise CelrecError(f"cluster {first} cannot be merged with itself")
+        kept, gone = sorted((first, second))
+        last = self.num_clusters - 1
+        number = torch.arange(self.num_clusters, device=self.assignment.device)
+        renumbered = number - (number > gone).long()
+        renumbered[gone] = kept
+        self.assignment.copy_(renumbered[self.assignment.long()])
+        parent = self.parent[: last + 1].long()
+        parent = torch.where(parent >= 0, renumbered[parent], parent)
+        self.weight[gone:last] = self.weight[gone + 1 : last + 1].clone()
+        self.parent[:gone] = parent[:gone]
+        self.parent[gone:last] = parent[gone + 1 :]
+        self.parent[last] = -1
+        self._active -= 1
+
+    @torch.no_grad()
     def assign(self, assignment: Tensor) -> None:
         """Put every id in the given cluster; each active cluster must get one."""
         self._check_clustering(assignment, self.num_clusters)
@@ -174,6 +200,10 @@ class ClusteredEmbedding(SharedRows):
         more = self.assignment[-1:].expand(num_embeddings - self.num_embeddings)
         self.assignment = torch.cat([self.assignment, more])
         self.num_embeddings = num_embeddings
+
+    def settings(self) -> dict[str, Any]:
+        """See `Embedding`."""
+        return {**super().settings(), "max_clusters": self.max_clusters}
 
     def memory(self, *, training: bool = False) -> Memory:
         """For serving the active rows and the assignment; all that is allocated for training."""
@@ -214,11 +244,3 @@ class ClusteredEmbedding(SharedRows):
             raise CelrecError(
                 f"cluster must be an active one, 0 … {self.num_clusters - 1}, not {cluster}"
             )
-
-
-def _narrowest(clusters: int) -> torch.dtype:
-    """The narrowest integers that can number `clusters` clusters."""
-    for dtype in (torch.uint8, torch.int16, torch.int32):
-        if clusters - 1 <= torch.iinfo(dtype).max:
-            return dtype
-    return torch.int64

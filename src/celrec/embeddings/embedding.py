@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +49,14 @@ class Embedding(nn.Module, ABC):
     @abstractmethod
     def vectors(self, ids: Tensor) -> Tensor:
         """The vectors of `ids`, padding not yet blanked."""
+
+    def settings(self) -> dict[str, Any]:
+        """What its class has to be called with to make one of the same shape."""
+        return {
+            "num_embeddings": self.num_embeddings,
+            "embedding_dim": self.embedding_dim,
+            "padding_idx": self.padding_idx,
+        }
 
     @abstractmethod
     def memory(self, *, training: bool = False) -> Memory:

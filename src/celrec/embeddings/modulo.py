@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -54,6 +56,10 @@ class ModuloEmbedding(SharedRows):
         for multiplier in (0x45D9F3B, 0x2C1B3C6D):
             mixed = ((mixed ^ (mixed >> 16)) * multiplier) & _MASK
         return (mixed ^ (mixed >> 16)) % len(self.weight)
+
+    def settings(self) -> dict[str, Any]:
+        """See `Embedding`."""
+        return {**super().settings(), "rows": len(self.weight), "seed": self.seed}
 
     def memory(self, *, training: bool = False) -> Memory:
         """The rows alone."""

@@ -8,21 +8,11 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from celrec.data.compiled import compiled, compiled_parallel
+from celrec.data.compiled import compiled_parallel
 
 F32: TypeAlias = NDArray[np.float32]
 F64: TypeAlias = NDArray[np.float64]
 I64: TypeAlias = NDArray[np.int64]
-
-
-@compiled
-def add_to_cells(
-    rows: I64, columns: I64, targets: F32, sign: float, counts: F64, sums: F64
-) -> None:
-    """Add each interaction to its cell, or take it away with a sign of −1."""
-    for n in range(len(rows)):
-        counts[rows[n], columns[n]] += sign
-        sums[rows[n], columns[n]] += sign * targets[n]
 
 
 @compiled_parallel
@@ -109,3 +99,71 @@ def partner_means(members: I64, starts: I64, partners: I64, weight: F32, means: 
         if last > first:
             for d in range(dim):
                 means[m, d] /= last - first
+
+
+@compiled_parallel
+def unexplained_sums(
+    starts: I64,
+    partners: I64,
+    targets: F32,
+    own_rows: I64,
+    partner_weight: F32,
+    own_weight: F32,
+    sums: F64,
+) -> None:
+    """Σ (x − a·b) over the interactions of each id."""
+    dim = own_weight.shape[1]
+    for own in numba.prange(len(starts) - 1):
+        total = 0.0
+        partner_sum = np.zeros(dim, np.float64)
+        for n in range(starts[own], starts[own + 1]):
+            total += targets[n]
+            for d in range(dim):
+                partner_sum[d] += partner_weight[partners[n], d]
+        row = own_weight[own_rows[own]]
+        for d in range(dim):
+            total -= partner_sum[d] * row[d]
+        sums[own] = total
+
+
+@compiled_parallel
+def normal_equations(
+    starts: I64,
+    partners: I64,
+    counts: F32,
+    sums: F32,
+    moments: F32,
+    weight: F32,
+    first: int,
+    matrices: F32,
+    right: F32,
+) -> None:
+    """Σ n·M and Σ s·row over the pairs of rows first, first + 1, …, M and row the partner's."""
+    entries, dim = moments.shape[1], weight.shape[1]
+    for r in numba.prange(len(matrices)):
+        for p in range(starts[first + r], starts[first + r + 1]):
+            partner = partners[p]
+            for e in range(entries):
+                matrices[r, e] += counts[p] * moments[partner, e]
+            for d in range(dim):
+                right[r, d] += sums[p] * weight[partner, d]
+
+
+@compiled_parallel
+def descend_non_negative(matrices: F32, right: F32, rows: F32, passes: int) -> None:
+    """Cyclic coordinate descent on ½·xᵀMx − rᵀx over x ≥ 0, for each row from where it is."""
+    dim = rows.shape[1]
+    for r in numba.prange(len(rows)):
+        slope = np.empty(dim, np.float32)
+        for d in range(dim):
+            slope[d] = -right[r, d]
+            for e in range(dim):
+                slope[d] += matrices[r, d, e] * rows[r, e]
+        for _ in range(passes):
+            for d in range(dim):
+                new = max(np.float32(0), rows[r, d] - slope[d] / matrices[r, d, d])
+                change = new - rows[r, d]
+                if change != 0:
+                    rows[r, d] = new
+                    for e in range(dim):
+                        slope[e] += change * matrices[r, d, e]

@@ -12,7 +12,7 @@ from torch import Tensor
 from celrec.data.id_map import UNSEEN
 from celrec.data.interactions import Interactions
 from celrec.embeddings.shared_rows import SharedRows
-from celrec.training._kernels import add_to_cells, column_slopes, row_errors
+from celrec.training._kernels import column_slopes, normal_equations, row_errors
 
 
 class Collapse(ABC):
@@ -29,9 +29,16 @@ class Collapse(ABC):
 
     def __init__(self, log: Interactions, users: SharedRows, items: SharedRows) -> None:
         self._users, self._items = users, items
-        self._squares = float(np.square(log.target, dtype=np.float64).sum())
         self._log = log
         self._user_rows = self._item_rows = np.empty(0, np.int64)
+        self._targets = log.target
+        self._summed = False
+        self.squares = _square_sum(log.target)
+        """Σ x²."""
+
+    def retarget(self, targets: NDArray[np.float32]) -> None:
+        """Let the interactions have other targets, in the order of the log."""
+        self._targets, self.squares, self._summed = targets, _square_sum(targets), False
 
     def loss_and_slopes(self) -> tuple[float, Tensor, Tensor]:
         """L = Σ (a·b − x)², ∂L/∂a and ∂L/∂b for the rows in use."""
@@ -41,7 +48,7 @@ class Collapse(ABC):
             self._items.weight.data[: self._items.num_rows],
         )
         # By rounding, a perfect fit may seem a little better than perfect.
-        return max(self._squares + rest, 0.0), user_slopes, item_slopes
+        return max(self.squares + rest, 0.0), user_slopes, item_slopes
 
     def curvature_bounds(self) -> tuple[Tensor, Tensor]:
         """Upper bounds of the curvature of L along each row: 2·Σ n·‖b‖² and 2·Σ n·‖a‖².
@@ -55,18 +62,45 @@ class Collapse(ABC):
         users, items = self._weighted_sums(a, b)
         return 2 * users, 2 * items
 
+    def normal_equations(self, side: str, moments: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
+        """Σ n·M and Σ s·row for some rows of one side.
+
+        M is the moment and row the row of each pair's partner on the other side; s is
+        the pair's sum of targets. Row by row they are the matrix and the right side of
+        the least squares problem for a row of `side`, given the other side, whose
+        moments are row·rowᵀ and perhaps a covariance.
+        """
+        self._follow_assignments()
+        other = self._users if side == "items" else self._items
+        weight = other.weight.data[: other.num_rows]
+        matrices, right = self._equations(side, moments.flatten(1), weight, rows)
+        return matrices.view(-1, *moments.shape[1:]), right
+
     def _follow_assignments(self) -> None:
         user_rows, item_rows = _rows_of(self._users), _rows_of(self._items)
         if not (
             np.array_equal(user_rows, self._user_rows)
             and np.array_equal(item_rows, self._item_rows)
         ):
-            self._build(user_rows, item_rows)
-            self._user_rows, self._item_rows = user_rows, item_rows
+            self._build(user_rows[self._log.user], item_rows[self._log.item])
+            self._user_rows, self._item_rows, self._summed = user_rows, item_rows, False
+        if not self._summed:
+            self._sum(self._targets)
+            self._summed = True
 
     @abstractmethod
     def _build(self, user_rows: NDArray[np.int64], item_rows: NDArray[np.int64]) -> None:
-        """Sum up the interactions anew for these rows of users and items."""
+        """Find the pairs anew, given the rows of each interaction."""
+
+    @abstractmethod
+    def _sum(self, targets: NDArray[np.float32]) -> None:
+        """Sum up the targets of each pair."""
+
+    @abstractmethod
+    def _equations(
+        self, side: str, moments: Tensor, weight: Tensor, rows: slice
+    ) -> tuple[Tensor, Tensor]:
+        """Σ n·moment and Σ s·row over the partners of these rows."""
 
     @abstractmethod
     def _evaluate(self, a: Tensor, b: Tensor) -> tuple[float, Tensor, Tensor]:
@@ -94,12 +128,17 @@ class DenseCollapse(Collapse):
     """Matrices of counts W and sums X: with P = A·Bᵀ and E = W∘P − X, slopes 2·E·B and 2·Eᵀ·A."""
 
     def _build(self, user_rows: NDArray[np.int64], item_rows: NDArray[np.int64]) -> None:
-        shape = (self._users.num_rows, self._items.num_rows)
+        self._shape = (self._users.num_rows, self._items.num_rows)
+        self._cells = user_rows * self._shape[1] + item_rows
         # float32 would stop counting at 2²⁴, which one cell can have while clusters are few.
-        counts, sums = np.zeros(shape), np.zeros(shape)
-        log = self._log
-        add_to_cells(user_rows[log.user], item_rows[log.item], log.target, 1.0, counts, sums)
-        self._counts, self._sums = torch.from_numpy(counts).float(), torch.from_numpy(sums).float()
+        self._counts = self._matrix(np.ones(len(user_rows)))
+
+    def _sum(self, targets: NDArray[np.float32]) -> None:
+        self._sums = self._matrix(targets)
+
+    def _matrix(self, weights: NDArray[np.floating]) -> Tensor:
+        cells = np.bincount(self._cells, weights, self._shape[0] * self._shape[1])
+        return torch.from_numpy(cells.astype(np.float32)).view(self._shape)
 
     def _evaluate(self, a: Tensor, b: Tensor) -> tuple[float, Tensor, Tensor]:
         predicted = a @ b.T
@@ -110,23 +149,31 @@ class DenseCollapse(Collapse):
     def _weighted_sums(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         return self._counts.mv(b), self._counts.T.mv(a)
 
+    def _equations(
+        self, side: str, moments: Tensor, weight: Tensor, rows: slice
+    ) -> tuple[Tensor, Tensor]:
+        counts, sums = self._counts, self._sums
+        if side == "items":
+            counts, sums = counts.T, sums.T
+        return counts[rows] @ moments, sums[rows] @ weight
+
 
 class SparseCollapse(Collapse):
     """A list of the pairs of rows that occur, with their counts and sums, in both orders."""
 
     def _build(self, user_rows: NDArray[np.int64], item_rows: NDArray[np.int64]) -> None:
         columns = self._items.num_rows
-        log = self._log
-        cells = user_rows[log.user] * columns + item_rows[log.item]
-        pairs, where = np.unique(cells, return_inverse=True)
-        self._counts = np.bincount(where).astype(np.float32)
-        self._sums = np.bincount(where, log.target).astype(np.float32)
+        pairs, self._pair = np.unique(user_rows * columns + item_rows, return_inverse=True)
+        self._counts = np.bincount(self._pair).astype(np.float32)
         rows, self._columns = np.divmod(pairs, columns)
         self._row_starts = _starts(rows, self._users.num_rows)
         self._order = np.argsort(self._columns, kind="stable")
         self._rows = rows[self._order]
         self._column_starts = _starts(self._columns, columns)
         self._errors = np.empty(len(pairs), np.float32)
+
+    def _sum(self, targets: NDArray[np.float32]) -> None:
+        self._sums = np.bincount(self._pair, targets, len(self._counts)).astype(np.float32)
 
     def _evaluate(self, a: Tensor, b: Tensor) -> tuple[float, Tensor, Tensor]:
         a_rows, b_rows = a.numpy(), b.numpy()
@@ -151,6 +198,35 @@ class SparseCollapse(Collapse):
         users = np.bincount(rows, self._counts * b.numpy()[self._columns], len(a))
         items = np.bincount(self._columns, self._counts * a.numpy()[rows], len(b))
         return torch.from_numpy(users).to(a.dtype), torch.from_numpy(items).to(b.dtype)
+
+    def _equations(
+        self, side: str, moments: Tensor, weight: Tensor, rows: slice
+    ) -> tuple[Tensor, Tensor]:
+        if side == "users":
+            starts, partners = self._row_starts, self._columns
+            counts, sums = self._counts, self._sums
+        else:
+            starts, partners = self._column_starts, self._rows
+            counts, sums = self._counts[self._order], self._sums[self._order]
+        first, last, _ = rows.indices(len(starts) - 1)
+        matrices = np.zeros((last - first, moments.shape[1]), np.float32)
+        right = np.zeros((last - first, weight.shape[1]), np.float32)
+        normal_equations(
+            starts,
+            partners,
+            counts,
+            sums,
+            moments.numpy(),
+            weight.numpy(),
+            first,
+            matrices,
+            right,
+        )
+        return torch.from_numpy(matrices), torch.from_numpy(right)
+
+
+def _square_sum(targets: NDArray[np.float32]) -> float:
+    return float(np.square(targets, dtype=np.float64).sum())
 
 
 def _starts(sorted_or_not: NDArray[np.int64], size: int) -> NDArray[np.int64]:

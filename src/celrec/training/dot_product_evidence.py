@@ -9,9 +9,10 @@ from torch import Tensor
 
 from celrec.clustering.evidence import Evidence
 from celrec.data.interactions import Interactions
-from celrec.embeddings.shared_rows import SharedRows
 from celrec.training._kernels import candidate_losses, member_gradients, partner_means
 from celrec.training.factorisation import Factorisation
+from celrec.training.grouped import Grouped
+from celrec.training.residuals import Residuals
 
 
 class DotProductEvidence(Evidence):
@@ -22,30 +23,34 @@ class DotProductEvidence(Evidence):
     2·Σ (x − a·b)·a.
     """
 
-    def __init__(self, model: Factorisation, log: Interactions, side: str) -> None:
-        log = log.seen()  # unseen ids tell nothing about others
-        own, other = (log.item, log.user) if side == "items" else (log.user, log.item)
-        self._own: SharedRows = model.items if side == "items" else model.users
-        self._other: SharedRows = model.users if side == "items" else model.items
-        order = np.argsort(own, kind="stable")
-        counts = np.bincount(own, minlength=self._own.num_embeddings)
-        self._starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-        self._partner_ids = torch.from_numpy(other[order].astype(np.int64))
-        self._targets = log.target[order]
-        self._counts = torch.from_numpy(counts)
+    def __init__(
+        self,
+        model: Factorisation,
+        log: Interactions,
+        side: str,
+        residuals: Residuals | None = None,
+    ) -> None:
+        """With biases, x is what they leave over; `residuals` tells it, made for the same log."""
+        if residuals is None:
+            log = log.seen()  # unseen ids tell nothing about others
+            residuals = Residuals(model, log)
+        self._residuals, self._version = residuals, -1
+        tables = model.user_rows, model.item_rows
+        self._other, self._own = tables if side == "items" else tables[::-1]
+        self._group = Grouped(log, side)
 
     def interactions(self) -> Tensor:
         """From the log."""
-        return self._counts
+        return torch.from_numpy(self._group.counts)
 
     def gradients(self, members: Tensor) -> Tensor:
         """One pass over the interactions of these members."""
         gradients = np.zeros((len(members), self._own.embedding_dim), np.float64)
         member_gradients(
             members.numpy(),
-            self._starts,
+            self._group.starts,
             self._partner_rows(),
-            self._targets,
+            self._targets(),
             self._own_rows(),
             self._other.weight.detach().numpy(),
             self._own.weight.detach().numpy(),
@@ -65,19 +70,27 @@ class DotProductEvidence(Evidence):
         """The mean row of those that each member interacted with, 0 for none."""
         means = np.zeros((len(members), self._own.embedding_dim), np.float64)
         weight = self._other.weight.detach().numpy()
-        partner_means(members.numpy(), self._starts, self._partner_rows(), weight, means)
+        partner_means(members.numpy(), self._group.starts, self._partner_rows(), weight, means)
         return torch.from_numpy(means)
 
     def _losses_under(self, rows: Tensor) -> NDArray[np.float32]:
         predicted = (self._other.weight[: self._other.num_rows] @ rows.T).detach().numpy()
         losses = np.empty((self._own.num_embeddings, len(rows)), np.float32)
-        candidate_losses(self._starts, self._partner_rows(), self._targets, predicted, losses)
+        candidate_losses(
+            self._group.starts, self._partner_rows(), self._targets(), predicted, losses
+        )
         return losses
+
+    def _targets(self) -> NDArray[np.float32]:
+        if self._version != self._residuals.version:
+            self._sorted_targets = self._residuals.target[self._group.order]
+            self._version = self._residuals.version
+        return self._sorted_targets
 
     def _own_rows(self) -> NDArray[np.int64]:
         rows: NDArray[np.int64] = self._own.row_of(torch.arange(self._own.num_embeddings)).numpy()
         return rows
 
     def _partner_rows(self) -> NDArray[np.int64]:
-        rows: NDArray[np.int64] = self._other.row_of(self._partner_ids).numpy()
+        rows: NDArray[np.int64] = self._other.row_of(self._group.partners).numpy()
         return rows

@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple, TypeAlias
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from celrec.data.interactions import Interactions
+from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.shared_rows import SharedRows
+from celrec.errors import CelrecError
+from celrec.models.biased_dot_product import BiasedDotProduct
+from celrec.models.dot_product import DotProduct
 
 _CHUNK = 1 << 20
+_SMALL = 0.1  # what rows start with where biases explain most of a rating
+
+Table: TypeAlias = SharedRows | BiasedEmbedding
+
+
+class Biases(NamedTuple):
+    """μ, and the biases of all users and items, with those of unseen ones in the last places."""
+
+    mean: Tensor
+    users: Tensor
+    items: Tensor
 
 
 class Factorisation(nn.Module):
-    """y = a_user · b_item, the rows of either side shared as their tables will.
+    """y = a_user · b_item, or with biases y = μ + b_user + b_item + a_user · b_item.
+
+    The rows of either side are shared as their tables will.
 
     >>> from celrec.embeddings.full import FullEmbedding
     >>> model = Factorisation(FullEmbedding(3, 4), FullEmbedding(5, 4))
@@ -22,16 +41,40 @@ class Factorisation(nn.Module):
     torch.Size([2])
     """
 
-    def __init__(self, users: SharedRows, items: SharedRows) -> None:
+    def __init__(self, users: Table, items: Table) -> None:
         super().__init__()
+        if isinstance(users, BiasedEmbedding) != isinstance(items, BiasedEmbedding):
+            raise CelrecError("users and items must both have biases, or neither")
         self.users = users
         self.items = items
+        self.model: BiasedDotProduct | DotProduct
+        self.model = BiasedDotProduct() if isinstance(users, BiasedEmbedding) else DotProduct()
+
+    @property
+    def biases(self) -> Biases | None:
+        """The biases, if there are any."""
+        if (
+            isinstance(self.model, BiasedDotProduct)
+            and isinstance(self.users, BiasedEmbedding)
+            and isinstance(self.items, BiasedEmbedding)
+        ):
+            return Biases(self.model.mean, self.users.bias, self.items.bias)
+        return None
+
+    @property
+    def user_rows(self) -> SharedRows:
+        """The table of the users' factors, without biases."""
+        return _rows(self.users)
+
+    @property
+    def item_rows(self) -> SharedRows:
+        """The table of the items' factors, without biases."""
+        return _rows(self.items)
 
     def forward(self, user: Tensor, item: Tensor) -> Tensor:
         """The prediction for each pair of ids."""
-        a: Tensor = self.users(user)
-        b: Tensor = self.items(item)
-        return (a * b).sum(-1)
+        predicted: Tensor = self.model(self.users(user), self.items(item))
+        return predicted
 
     @torch.no_grad()
     def predict(self, log: Interactions) -> Tensor:
@@ -46,18 +89,32 @@ class Factorisation(nn.Module):
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator, *, per_row: bool = False) -> None:
-        """The paper's start for non-negative factors.
+        """The paper's start for non-negative factors; small normal ones with biases.
 
         A full table of |N(0, 1)| is divided by its largest value, or each row by its
-        own; a cluster's row is the mean over its members.
+        own; a cluster's row is the mean over its members. With biases, factors begin
+        as N(0, 0.1²) and biases as 0.
         """
-        for table in (self.users, self.items):
-            full = torch.randn(table.num_embeddings, table.embedding_dim, generator=generator).abs()
-            full /= full.amax(1, keepdim=True) if per_row else full.max()
-            rows = table.row_of(torch.arange(table.num_embeddings))
-            sums = torch.zeros_like(table.weight).index_add_(0, rows, full)
-            sizes = torch.bincount(rows, minlength=len(sums)).clamp_(min=1)
-            table.weight.copy_(sums / sizes[:, None])
-            if not isinstance(table, ClusteredEmbedding):  # rows that no id has, for unseen ones
-                unused = torch.bincount(rows, minlength=len(sums)) == 0
-                table.weight[unused] = full.mean(0)
+        for table in (self.user_rows, self.item_rows):
+            if self.biases:
+                table.weight.normal_(0, _SMALL, generator=generator)
+            else:
+                _start_non_negative(table, generator, per_row)
+        for bias in self.biases or ():
+            bias.zero_()
+
+
+def _rows(table: Table) -> SharedRows:
+    return table.rows if isinstance(table, BiasedEmbedding) else table
+
+
+def _start_non_negative(table: SharedRows, generator: torch.Generator, per_row: bool) -> None:
+    full = torch.randn(table.num_embeddings, table.embedding_dim, generator=generator).abs()
+    full /= full.amax(1, keepdim=True) if per_row else full.max()
+    rows = table.row_of(torch.arange(table.num_embeddings))
+    sums = torch.zeros_like(table.weight).index_add_(0, rows, full)
+    sizes = torch.bincount(rows, minlength=len(sums)).clamp_(min=1)
+    table.weight.copy_(sums / sizes[:, None])
+    if not isinstance(table, ClusteredEmbedding):  # rows that no id has, for unseen ones
+        unused = torch.bincount(rows, minlength=len(sums)) == 0
+        table.weight[unused] = full.mean(0)

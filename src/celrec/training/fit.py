@@ -2,68 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from celrec.data.interactions import Interactions
 from celrec.data.split import Split
+from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.embeddings.shared_rows import SharedRows
 from celrec.errors import CelrecError
+from celrec.training.checkpoint import Checkpoint
+from celrec.training.clusterings import starting_clusters
 from celrec.training.denormals import flushed_denormals
 from celrec.training.factorisation import Factorisation
-from celrec.training.offline import Judgement, Watcher, refit_offline, train_offline
-from celrec.training.presets import PRESETS
-
-_COMPRESSED: dict[str, Callable[[int, int, int, int], SharedRows]] = {
-    "cel": lambda ids, dim, rows, _: ClusteredEmbedding(ids, dim, max_clusters=rows),
-    "modulo": lambda ids, dim, rows, seed: ModuloEmbedding(ids, dim, rows=rows, seed=seed),
-}
-EMBEDDINGS = (*_COMPRESSED, "full")
-SIDES = {"items": (False, True), "users": (True, False), "both": (True, True)}
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What to train."""
-
-    embedding: str = "cel"
-    compression: str = "1%"
-    """Rows of each compressed table: a share of its ids (`1%`), or a number (`40`)."""
-    side: str = "items"
-    """Which tables are compressed: `items`, `users` or `both`."""
-    rank: int = 64
-    preset: str = "default"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        choices = {"embedding": EMBEDDINGS, "side": tuple(SIDES), "preset": tuple(PRESETS)}
-        for name, known in choices.items():
-            if getattr(self, name) not in known:
-                raise CelrecError(
-                    f"{name} must be one of {', '.join(known)}, not {getattr(self, name)!r}"
-                )
-        self.rows(1000)  # complains about a compression that cannot be read
-
-    def rows(self, ids: int) -> int:
-        """How many rows a compressed table of so many ids gets.
-
-        >>> Plan(compression="1%").rows(3706), Plan(compression="40").rows(3706)
-        (37, 40)
-        """
-        text = self.compression.strip()
-        try:
-            share = text.endswith("%")
-            rows = round(float(text[:-1]) / 100 * ids) if share else int(text)
-        except ValueError as error:
-            raise CelrecError(
-                f"compression must be a share such as '1%' or a number of rows, not {text!r}"
-            ) from error
-        if rows < 0:
-            raise CelrecError(f"compression must not be negative, not {text!r}")
-        return min(max(rows, 1), ids)
+from celrec.training.judgement import Judgement, Watcher
+from celrec.training.merging import merge_alike
+from celrec.training.offline import Offline, Schedule
+from celrec.training.offline_training import OfflineTraining
+from celrec.training.personalisation import personalise
+from celrec.training.plan import LEAST_GAIN, SIDES, Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,33 +33,127 @@ class Fit:
     """A trained recommender and how it came about."""
 
     model: Factorisation
-    judgements: list[Judgement]
-    steps: int
-    """How many steps validation data chose."""
+    judgements: dict[str, list[Judgement]]
+    """By stage: `choose`, and `personalise` if that was asked for."""
+    chosen: dict[str, Judgement]
+    """What validation data liked best in each stage."""
+    growth: str | None = None
+    """Why there are as many clusters as there are, where validation data chose that too."""
+
+    @property
+    def steps(self) -> int:
+        """How many steps were chosen, all stages together."""
+        return sum(judgement.step for judgement in self.chosen.values())
+
+    @property
+    def valid_loss(self) -> float:
+        """The error on validation data at the end of the last stage."""
+        return list(self.chosen.values())[-1].valid_loss
 
 
-def fit(split: Split, plan: Plan, watch: Watcher | None = None) -> Fit:
-    """Train on the training part, choose the number of steps on the validation part, then train
-    anew on both for that many steps.
+def fit(
+    split: Split,
+    plan: Plan,
+    watch: Watcher = lambda _, __: None,
+    checkpoint: Checkpoint | None = None,
+) -> Fit:
+    """Train on the training part and let the validation part choose, then train anew on both.
+
+    Validation data choose the number of steps, with compression `auto` the clusters
+    too, and the number of steps after personalisation.
     """
-    how = replace(PRESETS[plan.preset], seed=plan.seed)
+    checkpoint, how, limit = checkpoint or Checkpoint(), plan.settings(), plan.personal_limit
+    everything = split.train_and_valid()
+    judgements, chosen = {}, {}
+    clusters, growth = None, None
     with flushed_denormals():
-        judgements = train_offline(
-            make_model(split.train, plan), split.train, split.valid, how, watch
-        )
-        best = min(judgements, key=lambda judgement: judgement.valid_loss)
         model = make_model(split.train, plan)
-        refit_offline(model, split.train_and_valid(), how, best.step)
-    return Fit(model, judgements, best.step)
+        training = OfflineTraining(model, split.train, split.valid, how)
+        chosen["choose"] = checkpoint.run("choose", training, watch)
+        judgements["choose"] = training.judgements
+        if plan.auto:
+            growth = _settle(model, split.valid, training)
+            clusters = _clusters(model)
+        if limit is not None:
+            personal = personalise(model, split.train, limit)
+            training = OfflineTraining(
+                personal, split.train, split.valid, replace(how, schedule=how.personal)
+            )
+            chosen["personalise"] = checkpoint.run("personalise", training, watch, fresh=False)
+            judgements["personalise"] = training.judgements
+
+        model = make_model(everything, plan, clusters)
+        steps = _exactly(how, how.schedule, chosen["choose"])
+        training = OfflineTraining(model, everything, everything[:0], steps)
+        checkpoint.run("train anew", training, watch)
+        if limit is not None:
+            model = personalise(model, everything, limit)
+            steps = _exactly(how, how.personal, chosen["personalise"])
+            training = OfflineTraining(model, everything, everything[:0], steps)
+            checkpoint.run("personalise anew", training, watch, fresh=False)
+    return Fit(model, judgements, chosen, growth)
 
 
-def make_model(log: Interactions, plan: Plan) -> Factorisation:
-    """Untrained tables of the sizes that the plan asks for."""
-    tables = []
-    for compressed, ids in zip(SIDES[plan.side], (log.num_users, log.num_items), strict=True):
-        if compressed and plan.embedding != "full":
-            make = _COMPRESSED[plan.embedding]
-            tables.append(make(ids, plan.rank, plan.rows(ids), plan.seed))
-        else:
+def make_model(
+    log: Interactions, plan: Plan, clusters: dict[str, NDArray[np.int64]] | None = None
+) -> Factorisation:
+    """Untrained tables as the plan asks for, or with given clusters for some sides."""
+    tables: list[SharedRows] = []
+    sizes = {"users": log.num_users, "items": log.num_items}
+    for compressed, (side, ids) in zip(SIDES[plan.side], sizes.items(), strict=True):
+        if not compressed or plan.embedding == "full":
             tables.append(FullEmbedding(ids, plan.rank))
+        elif plan.embedding == "modulo":
+            tables.append(ModuloEmbedding(ids, plan.rank, rows=plan.rows(ids), seed=plan.seed))
+        else:
+            given = (clusters or {}).get(side)
+            tables.append(_clustered(log, side, ids, plan, given))
+    if plan.model == "mf":
+        return Factorisation(*map(BiasedEmbedding, tables))
     return Factorisation(*tables)
+
+
+def _clustered(
+    log: Interactions, side: str, ids: int, plan: Plan, given: NDArray[np.int64] | None
+) -> ClusteredEmbedding:
+    start = starting_clusters(plan.start, log, side, plan.seed) if given is None else given
+    count = int(start.max()) + 1
+    rows = plan.rows(ids)
+    if plan.frozen or given is not None:
+        rows = count
+    if count > rows:
+        raise CelrecError(
+            f"start {plan.start!r} has {count} clusters of {side}, but compression "
+            f"{plan.compression!r} allows {rows}; raise it"
+        )
+    table = ClusteredEmbedding(ids, plan.rank, max_clusters=rows)
+    table.start_from(torch.from_numpy(start))
+    return table
+
+
+def _settle(model: Factorisation, valid: Interactions, training: OfflineTraining) -> str:
+    """Merge clusters that came out alike; why there are as many as there are."""
+    tolerance = LEAST_GAIN * float(np.var(valid.target)) if len(valid) else 0.0
+    merged = sum(merge_alike(model, valid, side, tolerance) for side in ("users", "items"))
+    best, last = training.best, training.judgements[-1]
+    reason = (
+        f"up to {last.clusters:,} clusters were tried; validation error was no longer lower than "
+        f"{best.valid_loss:.6g} with {best.clusters:,}"
+    )
+    if merged:
+        reason += f", of which {merged:,} could be merged with others without loss"
+    return reason
+
+
+def _clusters(model: Factorisation) -> dict[str, NDArray[np.int64]]:
+    tables = (("users", model.user_rows), ("items", model.item_rows))
+    return {
+        side: table.assignment[:-1].long().numpy()
+        for side, table in tables
+        if isinstance(table, ClusteredEmbedding)
+    }
+
+
+def _exactly(how: Offline, schedule: Schedule, chosen: Judgement) -> Offline:
+    """The same training for the number of steps that was chosen, with nobody to judge."""
+    return replace(how, schedule=replace(schedule, steps=chosen.step, judge_every=chosen.step))

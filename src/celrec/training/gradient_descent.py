@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,8 +13,8 @@ from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.shared_rows import SharedRows
 from celrec.errors import CelrecError
-from celrec.training.collapse import collapse
 from celrec.training.factorisation import Factorisation
+from celrec.training.solver import Solver
 
 OPTIMISERS: dict[str, type[Optimizer]] = {
     "gd": torch.optim.SGD,
@@ -21,6 +22,7 @@ OPTIMISERS: dict[str, type[Optimizer]] = {
     "adagrad": torch.optim.Adagrad,
     "rmsprop": torch.optim.RMSprop,
 }
+_BIASES_EVERY = 10
 PROJECTIONS = ("clip", "abs", "none")
 
 
@@ -30,7 +32,8 @@ class Descent:
 
     The loss is L = Σ (y − x)², summed, plus for each side λ/2·Σ‖row‖² and, for
     clustered tables, `shrink_to_mean`·Σ‖row − mean row‖² and
-    `shrink_to_parent`·Σ‖row − its parent's row‖² along the split tree. With
+    `shrink_to_parent`·Σ‖row − its parent's row‖² along the split tree, and for mixed
+    tables `pull_to_anchor`/2·Σ‖row − the row it comes from‖². With
     `average`, the slope of a shared row is divided by the number of ids that share
     it; `penalty_inside` says whether that goes for the penalties too.
 
@@ -49,6 +52,8 @@ class Descent:
     penalty_inside: bool = True
     projection: str = "clip"
     bounded: bool = False
+    pull_to_anchor: float = 50.0
+    l2_biases: float = 5.0
 
     def __post_init__(self) -> None:
         for name, value, known in (
@@ -59,34 +64,58 @@ class Descent:
                 raise CelrecError(f"{name} must be one of {', '.join(known)}, not {value!r}")
 
 
-class GradientDescent:
-    """One step: slopes from the collapsed sums, penalties, averaging, the optimiser, projection."""
+class GradientDescent(Solver):
+    """One step: slopes from the collapsed sums, penalties, averaging, the optimiser, projection.
+
+    Biases, if there are any, are fitted anew every ten steps: that takes a pass over
+    the interactions.
+    """
+
+    optimizer: Optimizer
 
     def __init__(self, model: Factorisation, log: Interactions, how: Descent) -> None:
-        self.model, self.how = model, how
-        self._collapsed = collapse(log, model.users, model.items)
+        super().__init__(model, log, how.l2_biases)
+        self.how = how
+        self._steps = 0
+        weights = [table.weight for table in self._tables().values()]
         make = OPTIMISERS[how.optimiser]
-        self.optimizer = make(model.parameters(), lr=how.learning_rate)  # type: ignore[call-arg]
+        self.optimizer = make(weights, lr=how.learning_rate)  # type: ignore[call-arg]
 
     @torch.no_grad()
     def step(self) -> float:
         """Take one step; the loss before it, without penalties."""
+        if self._steps % _BIASES_EVERY == 0:
+            self._fit_biases()
+        self._steps += 1
         loss, *slopes = self._collapsed.loss_and_slopes()
-        tables = (self.model.users, self.model.items)
         bounds = self._collapsed.curvature_bounds() if self.how.bounded else (None, None)
-        for table, slope, bound in zip(tables, slopes, bounds, strict=True):
+        for (side, table), slope, bound in zip(self._tables().items(), slopes, bounds, strict=True):
             gradient = torch.zeros_like(table.weight)
-            gradient[: table.num_rows] = self._with_penalties(table, slope, bound)
+            gradient[: table.num_rows] = self._with_penalties(side, table, slope, bound)
             table.weight.grad = gradient
         self.optimizer.step()
-        for table in (self.model.users, self.model.items):
+        for table in self._tables().values():
             if self.how.projection == "clip":
                 table.weight.clamp_(min=0)
             elif self.how.projection == "abs":
                 table.weight.abs_()
         return loss
 
-    def _with_penalties(self, table: SharedRows, slope: Tensor, bound: Tensor | None) -> Tensor:
+    def state_dict(self) -> dict[str, Any]:
+        """Anchors, the number of steps, and the optimiser's state."""
+        optimizer = self.optimizer.state_dict()["state"]
+        return {**super().state_dict(), "steps": self._steps, "optimizer": optimizer}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take up what `state_dict` gave."""
+        super().load_state_dict(state)
+        self._steps = int(state["steps"])
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": state["optimizer"], "param_groups": groups})
+
+    def _with_penalties(
+        self, side: str, table: SharedRows, slope: Tensor, bound: Tensor | None
+    ) -> Tensor:
         how, rows = self.how, table.weight[: table.num_rows]
         penalty, stiffness = how.l2 * rows, how.l2
         if isinstance(table, ClusteredEmbedding):
@@ -96,6 +125,9 @@ class GradientDescent:
             if how.shrink_to_parent:
                 penalty = penalty + 2 * how.shrink_to_parent * _pull_along_tree(table, rows)
                 stiffness += 2 * how.shrink_to_parent * table.num_rows
+        if (anchor := self._anchor(side, slice(table.num_rows))) is not None:
+            penalty = penalty + how.pull_to_anchor * (rows - anchor)
+            stiffness += how.pull_to_anchor
         sharing = _sharing(table)[:, None].to(slope.dtype) if how.average else slope.new_ones(1)
         inside = sharing if how.penalty_inside else slope.new_ones(1)
         step = slope / sharing + penalty / inside

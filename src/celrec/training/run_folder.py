@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
@@ -16,12 +17,14 @@ from celrec.data.atomic import atomic_folder
 from celrec.data.id_map import IdMap
 from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.mixed import MixedEmbedding
+from celrec.embeddings.registry import describe_embedding, make_embedding
 from celrec.errors import CelrecError
 from celrec.training.factorisation import Factorisation
-from celrec.training.fit import Plan, make_model
-from celrec.training.offline import Judgement
+from celrec.training.judgement import Judgement
+from celrec.training.plan import Plan
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ def save_run(
     log: Interactions,
     model: Factorisation,
     plan: Plan,
-    judgements: list[Judgement],
+    judgements: dict[str, list[Judgement]],
     source: dict[str, Any],
     result: dict[str, Any],
 ) -> None:
@@ -59,16 +62,26 @@ def save_run(
     interactions, mean targets, clusters and titles.
     """
     with atomic_folder(Path(path)) as folder:
-        config = {"format": _FORMAT, "plan": asdict(plan), "source": source}
+        tables = {"users": model.users, "items": model.items}
+        config = {
+            "format": _FORMAT,
+            "plan": asdict(plan),
+            "source": source,
+            "tables": {side: describe_embedding(table) for side, table in tables.items()},
+        }
         (folder / "config.json").write_text(json.dumps(config, indent=2))
         (folder / "result.json").write_text(json.dumps(result, indent=2))
-        pl.DataFrame([asdict(judgement) for judgement in judgements]).write_parquet(
-            folder / "judgements.parquet"
-        )
+        pl.DataFrame(
+            [
+                {"stage": stage, **asdict(judgement)}
+                for stage, several in judgements.items()
+                for judgement in several
+            ]
+        ).write_parquet(folder / "judgements.parquet")
         save_file(dict(model.state_dict()), folder / "model.safetensors")
         sides = (
-            ("users", log.user_ids, log.user, log.user_features, model.users),
-            ("items", log.item_ids, log.item, log.item_features, model.items),
+            ("users", log.user_ids, log.user, log.user_features, model.user_rows),
+            ("items", log.item_ids, log.item, log.item_features, model.item_rows),
         )
         for name, ids, dense, features, table in sides:
             counts = np.bincount(dense, minlength=table.num_embeddings)
@@ -80,6 +93,9 @@ def save_run(
             }
             if isinstance(table, ClusteredEmbedding):
                 columns["cluster"] = table.assignment[:-1].int().numpy()
+            if isinstance(table, MixedEmbedding):
+                private = table.private(torch.arange(table.num_embeddings)).numpy()
+                columns["private"] = private
             if features is not None and "title" in features.columns:
                 columns["title"] = features.get_column("title")
             pl.DataFrame(columns).write_parquet(folder / f"{name}.parquet")
@@ -106,7 +122,9 @@ def load_run(path: str | Path) -> Run:
             user_ids=IdMap(users.get_column("id")),
             item_ids=IdMap(items.get_column("id")),
         )
-        model = make_model(known, plan)
+        model = Factorisation(
+            *(make_embedding(config["tables"][side]) for side in ("users", "items"))  # type: ignore[arg-type]
+        )
         model.load_state_dict(load_file(folder / "model.safetensors"))
     except (OSError, KeyError, TypeError, RuntimeError, json.JSONDecodeError) as error:
         raise CelrecError(f"{path}: damaged run folder ({error})") from error

@@ -1,0 +1,47 @@
+"""Shared rows with a scalar of one's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from celrec.embeddings.embedding import Embedding
+from celrec.embeddings.memory import Memory
+from celrec.embeddings.shared_rows import SharedRows
+
+
+class BiasedEmbedding(Embedding):
+    """The vectors of another table, with a bias of each id's own as one more column, the last.
+
+    A bias is a table too, and is counted: four bytes for every id, and for
+    unseen ones, whose bias is 0 unless something else is learned.
+
+    >>> from celrec.embeddings.clustered import ClusteredEmbedding
+    >>> table = BiasedEmbedding(ClusteredEmbedding(5, 2, max_clusters=2))
+    >>> table(torch.tensor([0, 4])).shape, table.embedding_dim
+    (torch.Size([2, 3]), 3)
+    >>> table.memory()
+    Memory(table=32, index=6)
+    """
+
+    def __init__(self, rows: SharedRows) -> None:
+        super().__init__(rows.num_embeddings, rows.embedding_dim + 1, rows.padding_idx)
+        self.rows = rows
+        self.bias = nn.Parameter(rows.weight.new_zeros(rows.num_embeddings + 1))
+
+    def vectors(self, ids: Tensor) -> Tensor:
+        """The rows of `ids`, and their biases."""
+        seen = (ids >= 0) & (ids < self.num_embeddings)
+        bias = self.bias[torch.where(seen, ids, self.num_embeddings)]
+        return torch.cat([self.rows.vectors(ids), bias.unsqueeze(-1)], -1)
+
+    def settings(self) -> dict[str, Any]:
+        """The table that it is made from."""
+        return {"rows": self.rows}
+
+    def memory(self, *, training: bool = False) -> Memory:
+        """Of the rows, and of the biases."""
+        rows = self.rows.memory(training=training)
+        return Memory(rows.table + self.bias.nbytes, rows.index)

@@ -1,0 +1,127 @@
+"""Shared rows for the many, a row of their own for the few."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from celrec.embeddings._narrowest import narrowest
+from celrec.embeddings.memory import Memory
+from celrec.embeddings.shared_rows import SharedRows
+from celrec.errors import CelrecError
+
+
+class MixedEmbedding(SharedRows):
+    """Ids share the first `shared_rows` rows of the table; some have one of the others alone.
+
+    Made from a table whose rows are shared by `personalise`: ids that are warm
+    leave with a copy of their row, and shared rows that nobody needs any more are
+    dropped. So it holds as many rows as there are warm ids, and those that the
+    cold and the unseen ones share.
+
+    >>> from celrec.embeddings.clustered import ClusteredEmbedding
+    >>> shared = ClusteredEmbedding(5, 2, max_clusters=2)
+    >>> table = MixedEmbedding.personalise(shared, torch.tensor([True, False, False, True, False]))
+    >>> table.shared_rows, table.private_rows
+    (1, 2)
+    >>> table.private(torch.tensor([0, 1, 7])).tolist()
+    [True, False, False]
+    >>> bool((table(torch.arange(5)) == shared(torch.arange(5))).all())
+    True
+    >>> table.memory()
+    Memory(table=24, index=6)
+    """
+
+    row: Tensor
+    """The row of every id, and in its last place that of unseen ids."""
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        *,
+        shared_rows: int,
+        private_rows: int,
+        padding_idx: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(num_embeddings, embedding_dim, padding_idx)
+        if shared_rows < 1:  # unseen ids need one
+            raise CelrecError(f"shared_rows must be positive, not {shared_rows}")
+        if not 0 <= private_rows <= num_embeddings:
+            raise CelrecError(
+                f"private_rows must lie in 0 … {num_embeddings:,} (the ids), not {private_rows}"
+            )
+        self.shared_rows, self.private_rows = shared_rows, private_rows
+        rows = shared_rows + private_rows
+        self.weight = nn.Parameter(torch.empty(rows, embedding_dim, device=device, dtype=dtype))
+        nn.init.normal_(self.weight, std=embedding_dim**-0.5)
+        ids = torch.arange(num_embeddings + 1, device=device)
+        # The first ids have rows of their own until somebody says otherwise.
+        own = shared_rows + ids
+        row = torch.where(own < rows, own, ids % shared_rows).to(narrowest(rows))
+        row[-1] = 0
+        self.register_buffer("row", row)
+
+    @classmethod
+    @torch.no_grad()
+    def personalise(cls, table: SharedRows, warm: Tensor) -> MixedEmbedding:
+        """The vectors of `table`, with a row of its own for each id that the mask `warm` names."""
+        if warm.dtype != torch.bool or warm.shape != (table.num_embeddings,):
+            raise CelrecError(
+                f"warm must be a mask over all {table.num_embeddings:,} ids, "
+                f"not {warm.dtype} of shape {tuple(warm.shape)}"
+            )
+        unseen = torch.tensor([-1], device=warm.device)
+        old = table.row_of(torch.cat([torch.arange(len(warm), device=warm.device), unseen]))
+        sharing = torch.cat([~warm, unseen < 0])
+        kept, place = torch.unique(old[sharing], return_inverse=True)
+        mixed = cls(
+            table.num_embeddings,
+            table.embedding_dim,
+            shared_rows=len(kept),
+            private_rows=int(warm.sum()),
+            padding_idx=table.padding_idx,
+            device=table.weight.device,
+            dtype=table.weight.dtype,
+        )
+        mixed.row[sharing] = place.to(mixed.row.dtype)
+        own = torch.arange(len(kept), mixed.num_rows, device=warm.device)
+        mixed.row[~sharing] = own.to(mixed.row.dtype)
+        mixed.weight[: len(kept)] = table.weight[kept]
+        mixed.weight[len(kept) :] = table.weight[old[~sharing]]
+        return mixed
+
+    @property
+    def num_rows(self) -> int:
+        """The shared rows and the private ones."""
+        return self.shared_rows + self.private_rows
+
+    def row_of(self, ids: Tensor) -> Tensor:
+        """The row of each id."""
+        seen = (ids >= 0) & (ids < self.num_embeddings)
+        return self.row[torch.where(seen, ids, self.num_embeddings)].long()
+
+    def private(self, ids: Tensor) -> Tensor:
+        """Which of `ids` have a row of their own."""
+        return self.row_of(ids) >= self.shared_rows
+
+    def settings(self) -> dict[str, Any]:
+        """See `Embedding`."""
+        return {
+            **super().settings(),
+            "shared_rows": self.shared_rows,
+            "private_rows": self.private_rows,
+        }
+
+    def memory(self, *, training: bool = False) -> Memory:
+        """All rows, and the row number of every id."""
+        del training
+        return Memory(self.weight.nbytes, self.row.nbytes)
+
+    def extra_repr(self) -> str:
+        """See `nn.Module`."""
+        return f"{super().extra_repr()}, shared={self.shared_rows}, private={self.private_rows}"

@@ -1,0 +1,33 @@
+"""The dot product with biases: what most people mean by matrix factorisation."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class BiasedDotProduct(nn.Module):
+    """y = μ + b_user + b_item + a·b; the biases are the last column of the vectors.
+
+    >>> model = BiasedDotProduct(mean=3.5)
+    >>> model(torch.tensor([1.0, 0.25]), torch.tensor([2.0, 0.5])).item()
+    6.25
+    """
+
+    mean: Tensor
+
+    def __init__(self, mean: float = 0.0) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(mean))
+
+    def forward(
+        self,
+        user: Tensor,
+        item: Tensor,
+        history: Tensor | None = None,
+        features: Tensor | None = None,
+    ) -> Tensor:
+        """The prediction for vectors of users and items, over all leading axes."""
+        del history, features
+        factors = (user[..., :-1] * item[..., :-1]).sum(-1)
+        return self.mean + user[..., -1] + item[..., -1] + factors

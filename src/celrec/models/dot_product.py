@@ -1,0 +1,25 @@
+"""The dot product: the interaction of matrix factorisation."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+
+class DotProduct(nn.Module):
+    """y = a·b. With vectors that are kept non-negative it is NMF.
+
+    >>> import torch
+    >>> DotProduct()(torch.ones(5, 1, 3), torch.ones(4, 3)).shape
+    torch.Size([5, 4])
+    """
+
+    def forward(
+        self,
+        user: Tensor,
+        item: Tensor,
+        history: Tensor | None = None,
+        features: Tensor | None = None,
+    ) -> Tensor:
+        """The prediction for vectors of users and items, over all leading axes."""
+        del history, features
+        return (user * item).sum(-1)

@@ -1,0 +1,75 @@
+"""A long training that can be stopped at any moment."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from celrec.errors import CelrecError
+from celrec.training.judgement import Judgement, Watcher
+from celrec.training.offline_training import OfflineTraining
+from celrec.training.state_file import load_state, save_state
+
+
+class Checkpoint:
+    """Keeps the state of training in a file, so that stopped training can go on.
+
+    Training has stages, each an `OfflineTraining` of its own. The file holds what the
+    finished ones came to, and the state of the present one as of its last judgement
+    that is `every` seconds old or more. Without a path nothing is kept.
+    """
+
+    def __init__(
+        self,
+        path: Path | None = None,
+        about: dict[str, Any] | None = None,
+        *,
+        resume: bool = False,
+        every: float = 20.0,
+    ) -> None:
+        """`about` says what is trained; the file to `resume` from must say the same."""
+        self.path, self._about, self._every = path, about or {}, every
+        self._stages: dict[str, Any] = {}
+        self._saved = time.monotonic()
+        if resume and path is not None and path.exists():
+            state = load_state(path)
+            for name, value in self._about.items():
+                if (other := state["about"].get(name)) != value:
+                    raise CelrecError(
+                        f"{path}: was written with {name} {other!r}, not {value!r}; "
+                        "give the same arguments, or train anew without --resume"
+                    )
+            self._stages = state["stages"]
+
+    def run(
+        self, stage: str, training: OfflineTraining, watch: Watcher, *, fresh: bool = True
+    ) -> Judgement:
+        """Run one stage to its end, from where it was, if it was begun; gives the best judgement.
+
+        A `fresh` one begins with new rows, another one with those that the model has.
+        """
+        if stage in self._stages:
+            training.load_state_dict(self._stages[stage])
+        elif fresh:
+            training.start()
+
+        def save() -> None:
+            if time.monotonic() - self._saved >= self._every:
+                self._save(stage, training)
+
+        training.run(lambda judgement: watch(stage, judgement), save)
+        self._save(stage, training)
+        return training.best
+
+    def remove(self) -> None:
+        """To be called when what was trained is safe elsewhere."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+    def _save(self, stage: str, training: OfflineTraining) -> None:
+        if self.path is None:
+            return
+        self._stages[stage] = training.state_dict()
+        save_state(self.path, {"about": self._about, "stages": self._stages})
+        self._saved = time.monotonic()

@@ -1,0 +1,155 @@
+"""The offline loop of CEL: descend, split, re-form, and stop when validation says so."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import astuple
+from typing import Any
+
+import numpy as np
+import torch
+
+from celrec.clustering.clusterer import Clusterer
+from celrec.data.interactions import Interactions
+from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.training.dot_product_evidence import DotProductEvidence
+from celrec.training.factorisation import Factorisation
+from celrec.training.judgement import Judgement
+from celrec.training.offline import Offline
+
+
+class OfflineTraining:
+    """Trains a factorisation in place and leaves it as validation data liked it best.
+
+    Tables that are clustered grow to their `max_clusters`; others are plain. Where
+    `valid` is empty there is nobody to judge, and the last state is left.
+
+    >>> import celrec
+    >>> from celrec.training.offline import Schedule
+    >>> from celrec.embeddings.full import FullEmbedding
+    >>> split = celrec.Split.random(celrec.Planted(rows=3000, users=40, items=30).interactions())
+    >>> items = celrec.ClusteredEmbedding(split.train.num_items, 8, max_clusters=4)
+    >>> model = Factorisation(FullEmbedding(split.train.num_users, 8), items)
+    >>> how = Offline(schedule=Schedule(steps=60, judge_every=20))
+    >>> training = OfflineTraining(model, split.train, split.valid, how)
+    >>> training.start()
+    >>> [judgement.clusters for judgement in training.run()]
+    [3, 4, 4]
+    """
+
+    def __init__(
+        self, model: Factorisation, train: Interactions, valid: Interactions, how: Offline
+    ) -> None:
+        self.model, self.how = model, how
+        self.judgements: list[Judgement] = []
+        self._schedule = how.schedule
+        self._train, self._valid = train.seen(), valid
+        self._solver = how.make_solver(model, self._train)
+        self._clusterers = self._make_clusterers()
+        self._gain = how.schedule.least_gain * float(np.var(valid.target)) if len(valid) else 0.0
+        self._step = self._moved = self._best = 0
+        self._best_state = model.state_dict()
+
+    @property
+    def best(self) -> Judgement:
+        """The judgement of the state that was, or is to be, left."""
+        return self.judgements[self._best]
+
+    def start(self) -> None:
+        """Give the model its first rows; without it, training goes on from those it has."""
+        how = self.how
+        self.model.initialise(torch.Generator().manual_seed(how.seed), per_row=how.per_row_start)
+        self._solver.residuals.start()
+
+    def run(
+        self,
+        watch: Callable[[Judgement], None] = lambda _: None,
+        save: Callable[[], None] = lambda: None,
+    ) -> list[Judgement]:
+        """Train to the end; `watch` is told of each judgement, then `save` may keep the state."""
+        while not self._finished():
+            self._step += 1
+            loss = self._solver.step()
+            for clusterer in self._clusterers:
+                self._moved += sum(move.moved for move in clusterer.step())
+                if self._step == self._schedule.reassign_until:
+                    clusterer.reassign_every = 0
+            last = self._step == self._schedule.steps
+            if last or self._step % self._schedule.judge_every == 0:
+                watch(self._judge(loss))
+                save()
+        self.model.load_state_dict(self._best_state)
+        return self.judgements
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the rest of training depends on."""
+        return {
+            "model": self.model.state_dict(),
+            "solver": self._solver.state_dict(),
+            "clusterers": [clusterer.state_dict() for clusterer in self._clusterers],
+            "judgements": [astuple(judgement) for judgement in self.judgements],
+            "counters": (self._step, self._moved, self._best),
+            "best_state": dict(self._best_state),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take up what `state_dict` gave: to go on is then as never to have stopped."""
+        self.model.load_state_dict(state["model"])
+        self._solver.load_state_dict(state["solver"])
+        for clusterer, saved in zip(self._clusterers, state["clusterers"], strict=True):
+            clusterer.load_state_dict(saved)
+        self.judgements = [Judgement(*values) for values in state["judgements"]]
+        self._step, self._moved, self._best = state["counters"]
+        self._best_state = state["best_state"]
+        if 0 < self._schedule.reassign_until <= self._step:
+            for clusterer in self._clusterers:
+                clusterer.reassign_every = 0
+
+    def _judge(self, train_loss: float) -> Judgement:
+        judgement = Judgement(
+            self._step,
+            self.model.item_rows.num_rows,
+            train_loss / max(len(self._train), 1),
+            _error(self.model, self._valid),
+            self._moved,
+        )
+        self._moved = 0
+        self.judgements.append(judgement)
+        better = judgement.valid_loss < self.best.valid_loss - self._gain
+        if better or len(self.judgements) == 1 or not len(self._valid):
+            self._best = len(self.judgements) - 1
+            self._best_state = copy.deepcopy(self.model.state_dict())
+        return judgement
+
+    def _finished(self) -> bool:
+        grown = self._schedule.stop_growing or all(
+            clusterer.table.num_clusters >= clusterer.max_clusters for clusterer in self._clusterers
+        )
+        since_best = len(self.judgements) - 1 - self._best
+        tired = since_best >= self._schedule.patience and grown
+        return tired or self._step >= self._schedule.steps
+
+    def _make_clusterers(self) -> list[Clusterer]:
+        how, solver = self.how, self._solver
+        return [
+            Clusterer(
+                table,
+                solver.optimizer,
+                DotProductEvidence(self.model, self._train, side, solver.residuals),
+                split_every=how.schedule.split_every,
+                splits=how.schedule.splits,
+                reassign_every=how.schedule.reassign_every,
+                criterion=how.criterion,
+                splitter=how.splitter,
+                reassignment=how.reassignment,
+                seed=how.seed,
+            )
+            for side, table in (("users", self.model.user_rows), ("items", self.model.item_rows))
+            if isinstance(table, ClusteredEmbedding)
+        ]
+
+
+def _error(model: Factorisation, log: Interactions) -> float:
+    target = torch.tensor(log.target)
+    return float((model.predict(log) - target).square().mean()) if len(log) else float("nan")

@@ -1,0 +1,112 @@
+"""What to train."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from celrec.errors import CelrecError
+from celrec.training.offline import Offline
+from celrec.training.presets import PRESETS
+
+EMBEDDINGS = ("cel", "modulo", "full")
+SIDES = {"items": (False, True), "users": (True, False), "both": (True, True)}
+LEAST_GAIN = 1e-4
+"""Of the variance of the ratings: an error that is lower by less is not better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to train."""
+
+    embedding: str = "cel"
+    compression: str = "1%"
+    """Rows of each compressed table: a share of its ids (`1%`), a number (`40`), or `auto`: as
+    many clusters as lower the error on validation data."""
+    side: str = "items"
+    """Which tables are compressed: `items`, `users` or `both`."""
+    rank: int = 64
+    preset: str = "default"
+    seed: int = 0
+    model: str = "nmf"
+    """`nmf`: non-negative factors; `mf`: factors and biases."""
+    start: str = "one"
+    """The first clusters: see `starting_clusters`."""
+    frozen: bool = False
+    """Whether the first clusters are the last ones too."""
+    personalise: str = "none"
+    """Who gets a row of their own in the end: `none`, `all`, or those with more interactions than
+    a number."""
+
+    def __post_init__(self) -> None:
+        choices = {
+            "embedding": EMBEDDINGS,
+            "side": tuple(SIDES),
+            "model": tuple(PRESETS),
+            "preset": tuple(PRESETS.get(self.model, ())),
+        }
+        for name in ("embedding", "side", "model", "preset"):
+            if getattr(self, name) not in choices[name]:
+                raise CelrecError(
+                    f"{name} must be one of {', '.join(choices[name])}, not {getattr(self, name)!r}"
+                )
+        if self.rank < 1:
+            raise CelrecError(f"rank must be positive, not {self.rank}")
+        self.rows(1000)  # complains about a compression that cannot be read
+        _ = self.personal_limit
+        if self.embedding != "cel":
+            for name, plain in (("start", "one"), ("frozen", False), ("personalise", "none")):
+                if getattr(self, name) != plain:
+                    raise CelrecError(f"{name} is for embedding 'cel', not {self.embedding!r}")
+            if self.auto:
+                raise CelrecError(
+                    f"compression 'auto' needs embedding 'cel', not {self.embedding!r}"
+                )
+
+    @property
+    def auto(self) -> bool:
+        """Whether validation data choose the number of clusters."""
+        return self.compression.strip() == "auto"
+
+    @property
+    def personal_limit(self) -> int | None:
+        """Ids with more interactions get a row of their own; None: nobody does."""
+        if self.personalise == "none":
+            return None
+        if self.personalise == "all":
+            return 0
+        if not self.personalise.isdecimal():
+            raise CelrecError(
+                f"personalise must be none, all or a number of interactions, "
+                f"not {self.personalise!r}"
+            )
+        return int(self.personalise)
+
+    def rows(self, ids: int) -> int:
+        """How many rows a compressed table of so many ids gets, at most.
+
+        >>> Plan(compression="1%").rows(3706), Plan(compression="40").rows(3706)
+        (37, 40)
+        """
+        text = self.compression.strip()
+        if self.auto:
+            return max(ids // 2, 1)
+        try:
+            share = text.endswith("%")
+            rows = round(float(text[:-1]) / 100 * ids) if share else int(text)
+        except (ValueError, OverflowError) as error:
+            raise CelrecError(
+                f"compression must be a share such as '1%', a number of rows or auto, not {text!r}"
+            ) from error
+        if rows < 0:
+            raise CelrecError(f"compression must not be negative, not {text!r}")
+        return min(max(rows, 1), ids)
+
+    def settings(self) -> Offline:
+        """The preset, with what the plan adds to it."""
+        how = replace(PRESETS[self.model][self.preset], seed=self.seed)
+        schedule = how.schedule
+        if self.frozen:
+            schedule = replace(schedule, split_every=0, reassign_every=0)
+        if self.auto:
+            schedule = replace(schedule, stop_growing=True, least_gain=LEAST_GAIN)
+        return replace(how, schedule=schedule)
