@@ -136,6 +136,8 @@ def test_the_weight_stays_the_same_tensor_through_all_changes():
     weight, place, shape = table.weight, table.weight.data_ptr(), table.weight.shape
     table.split(0, torch.tensor([1, 2]))
     table.assign(torch.tensor([0, 1, 0, 1, 0, 1]))
+    table.split(0, torch.tensor([4]))
+    table.merge(0, 1)
     table.grow(9)
     table.load_state_dict(everything(table))
     table.start_from(torch.arange(9) % 4)
@@ -333,3 +335,212 @@ def test_any_sequence_of_splits_and_assignments_keeps_clusters_a_partition(data)
         assert table.sizes().tolist() == [len(some) for some in members]
         assert int(table.sizes().sum()) == ids
         assert 0 <= table.unseen_cluster < table.num_clusters
+
+
+class Slow:
+    """Clusters with names that never change: the number of one is its place in `names`.
+
+    Id None stands for the unseen ones.
+    """
+
+    def __init__(self, table):
+        self.names = list(range(table.num_clusters))
+        self.named = table.num_clusters
+        self.of = dict(enumerate(clusters_of(table))) | {None: table.unseen_cluster}
+        self.parent = dict.fromkeys(self.names)
+        self.row = {name: table.weight[name].tolist() for name in self.names}
+
+    def split(self, cluster, leaving):
+        parent, new = self.names[cluster], self.named
+        self.named += 1
+        self.names.append(new)
+        self.of |= dict.fromkeys(leaving, new)
+        self.parent[new] = parent
+        self.row[new] = self.row[parent]
+
+    def merge(self, first, second):
+        kept, gone = self.names[min(first, second)], self.names[max(first, second)]
+        self.of = {i: kept if name == gone else name for i, name in self.of.items()}
+        self.parent = {c: kept if p == gone else p for c, p in self.parent.items()}
+        self.names.remove(gone)
+        del self.parent[gone], self.row[gone]
+
+    def assign(self, clusters):
+        self.of |= {i: self.names[cluster] for i, cluster in enumerate(clusters)}
+
+    def check(self, table):
+        number = {name: place for place, name in enumerate(self.names)} | {None: -1}
+        spare = table.max_clusters - len(self.names)
+        assert table.num_clusters == table.num_rows == len(self.names)
+        assert clusters_of(table) == [number[self.of[i]] for i in range(table.num_embeddings)]
+        assert table.unseen_cluster == number[self.of[None]]
+        parents = [number[self.parent[name]] for name in self.names]
+        assert table.parent.tolist() == parents + [-1] * spare
+        assert all(parent < child for child, parent in enumerate(parents))
+        assert table.weight[: len(self.names)].tolist() == [self.row[name] for name in self.names]
+        assert bool(table.sizes().all())
+
+
+@st.composite
+def clusterings(draw, at_least=1, spare=0):
+    """Tables that start from some clusters, whose rows differ."""
+    ids = draw(st.integers(2, 12))
+    table = ClusteredEmbedding(ids, 1, max_clusters=draw(st.integers(2, ids)))
+    clusters = draw(st.integers(at_least, table.max_clusters - spare))
+    table.start_from(torch.arange(ids) % clusters)
+    return table
+
+
+@given(clusterings(), st.data())
+def test_any_sequence_of_splits_assignments_and_merges_does_as_a_slow_one_would(table, data):
+    slow = Slow(table)
+    for _ in range(data.draw(st.integers(1, 15))):
+        clusters = st.integers(0, table.num_clusters - 1)
+        large = [k for k, size in enumerate(table.sizes().tolist()) if size > 1]
+        splits = bool(large) and table.num_clusters < table.max_clusters
+        merges = table.num_clusters > 1
+        possible = ["split"] * splits + ["merge"] * merges + ["assign", "unseen", "train"]
+        step = data.draw(st.sampled_from(possible))
+        if step == "split":
+            cluster = data.draw(st.sampled_from(large))
+            members = st.sampled_from(table.members(cluster).tolist())
+            size = int(table.sizes()[cluster])
+            some = data.draw(st.lists(members, unique=True, min_size=1, max_size=size - 1))
+            table.split(cluster, torch.tensor(some))
+            slow.split(cluster, some)
+        elif step == "merge":
+            pair = data.draw(st.lists(clusters, unique=True, min_size=2, max_size=2))
+            table.merge(*pair)
+            slow.merge(*pair)
+        elif step == "assign":
+            wanted = data.draw(st.permutations(clusters_of(table)))
+            table.assign(torch.tensor(wanted))
+            slow.assign(wanted)
+        elif step == "unseen":
+            table.unseen_cluster = cluster = data.draw(clusters)
+            slow.of[None] = slow.names[cluster]
+        else:  # rows that are copies of each other drift apart
+            with torch.no_grad():
+                table.weight += torch.randn_like(table.weight)
+            slow.row = {name: table.weight[k].tolist() for k, name in enumerate(slow.names)}
+        slow.check(table)
+
+
+@pytest.mark.parametrize("pair", [(1, 3), (3, 1)])
+def test_the_later_of_two_clusters_joins_the_earlier_and_those_after_it_move_up(pair):
+    table = ClusteredEmbedding(6, 2, max_clusters=6)
+    table.start_from(torch.tensor([0, 1, 2, 3, 4, 3]))
+    rows = table.weight.detach().clone()
+    table.merge(*pair)
+    assert clusters_of(table) == [0, 1, 2, 1, 3, 1]
+    assert table.num_clusters == table.num_rows == 4
+    assert torch.equal(table.weight[:4], rows[[0, 1, 2, 4]])
+    assert table.sizes().tolist() == [1, 3, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("pair", "parents"),
+    [
+        # 0 ── 1 ── 2 ── 4, and 3 and 5 under 1
+        ((0, 1), [-1, 0, 0, 1, 0, -1]),  # 2, 3 and 5 become 1, 2 and 4 and hang under 0
+        ((1, 2), [-1, 0, 1, 1, 1, -1]),  # 4 becomes 3 and hangs under 1
+        ((0, 2), [-1, 0, 1, 0, 1, -1]),  # 4 becomes 3 and hangs under 0
+        ((3, 4), [-1, 0, 1, 1, 1, -1]),  # 4 had no children
+        ((4, 5), [-1, 0, 1, 1, 2, -1]),  # the last one goes
+    ],
+)
+def test_what_was_split_from_a_cluster_that_is_gone_hangs_under_the_kept_one(pair, parents):
+    table = ClusteredEmbedding(6, 2, max_clusters=6)
+    for cluster, leaving in [(0, [1, 2, 3, 4, 5]), (1, [2, 4]), (1, [3]), (2, [4]), (1, [5])]:
+        table.split(cluster, torch.tensor(leaving))
+    assert table.parent.tolist() == [-1, 0, 1, 1, 2, 1]
+    table.merge(*pair)
+    assert table.parent.tolist() == parents
+
+
+@pytest.mark.parametrize(
+    ("unseen", "pair", "found"),
+    [(0, (1, 2), 0), (1, (1, 2), 1), (2, (1, 2), 1), (3, (1, 2), 2), (3, (0, 3), 0)],
+)
+def test_unseen_ids_follow_their_cluster(unseen, pair, found):
+    table = trained()
+    table.unseen_cluster = unseen
+    table.merge(*pair)
+    assert table.unseen_cluster == found
+
+
+@given(clusterings(at_least=2), st.data())
+def test_a_merge_changes_no_vector_but_those_of_the_cluster_that_is_gone(table, data):
+    clusters = st.integers(0, table.num_clusters - 1)
+    pair = data.draw(st.lists(clusters, unique=True, min_size=2, max_size=2))
+    table.unseen_cluster = data.draw(clusters)
+    ids = torch.arange(-1, table.num_embeddings + 1)
+    gone = table.row_of(ids) == max(pair)
+    expected = table(ids).detach()
+    expected[gone] = table.weight[min(pair)].detach()
+    table.merge(*pair)
+    assert torch.equal(table(ids), expected)
+
+
+@given(clusterings(spare=1), st.data())
+def test_a_merge_undoes_a_split(table, data):
+    large = [k for k, size in enumerate(table.sizes().tolist()) if size > 1]
+    cluster = data.draw(st.sampled_from(large))
+    before, active = everything(table), table.num_clusters
+    new = table.split(cluster, table.members(cluster)[1:])
+    table.merge(*data.draw(st.permutations([cluster, new])))
+    after = everything(table)
+    for state in (before, after):
+        state["weight"] = state["weight"][:active]
+    assert same(after, before)
+
+
+def test_all_clusters_can_be_merged_into_one_and_split_again():
+    table = trained(max_clusters=4)
+    while table.num_clusters > 1:
+        table.merge(0, 1)
+    assert clusters_of(table) == [0] * 10
+    assert table.parent.tolist() == [-1] * 4
+    assert table.unseen_cluster == 0
+    assert table.split(0, torch.tensor([3])) == 1
+    assert torch.equal(table(torch.arange(10)), table.weight[[0]].expand(10, 3))
+
+
+def test_clusters_beyond_the_first_byte_are_merged():
+    table = ClusteredEmbedding(257, 1, max_clusters=257)
+    table.start_from(torch.arange(257))
+    table.merge(0, 128)
+    assert table.assignment.dtype == torch.int16
+    assert clusters_of(table) == [*range(128), 0, *range(128, 256)]
+
+
+def test_an_optimiser_built_before_a_merge_trains_the_row_that_both_share():
+    table = trained()
+    optimizer = torch.optim.SGD(table.parameters(), lr=0.5)
+    table.merge(1, 2)
+    before = table(torch.arange(10)).detach()
+    table(torch.tensor([4])).sum().backward()
+    optimizer.step()
+    expected = before.clone()
+    expected[1:5] -= 0.5
+    torch.testing.assert_close(table(torch.arange(10)).detach(), expected)
+
+
+@pytest.mark.parametrize(
+    ("pair", "complaint"),
+    [
+        ((0, 0), "cluster 0 cannot be merged with itself"),
+        ((3, 3), "cluster 3 cannot be merged with itself"),
+        ((0, 4), "active one, 0 … 3, not 4"),
+        ((4, 0), "active one, 0 … 3, not 4"),
+        ((4, 4), "active one, 0 … 3, not 4"),
+        ((-1, 1), "active one, 0 … 3, not -1"),
+        ((1, -1), "active one, 0 … 3, not -1"),
+    ],
+)
+def test_a_refused_merge_changes_nothing(pair, complaint):
+    table = trained()
+    before = everything(table)
+    with pytest.raises(CelrecError, match=complaint):
+        table.merge(*pair)
+    assert same(everything(table), before)

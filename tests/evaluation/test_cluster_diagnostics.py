@@ -148,6 +148,15 @@ def test_a_chain_of_near_equals_is_one_group():
     assert duplicates(np.delete(np.sort(chain), [10, 11])[:, None]) == 36
 
 
+def test_long_chains_take_few_rounds(monkeypatch):
+    rounds = []
+    distances = torch.cdist
+    monkeypatch.setattr(torch, "cdist", lambda *a, **k: rounds.append(1) or distances(*a, **k))
+    chain = 1.0005 ** np.random.default_rng(0).permutation(500)
+    assert duplicates(chain[:, None]) == 499
+    assert len(rounds) < 20
+
+
 def test_thousands_of_rows_are_compared():
     rows = torch.randn(3000, 8, generator=torch.Generator().manual_seed(0))
     rows[2000:] = rows[:1000]

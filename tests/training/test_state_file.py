@@ -364,7 +364,7 @@ torch.set_num_threads(1)  # threads do not survive a fork
 os.fsync = lambda handle: None  # the kernel outlives the kill
 path, chance = sys.argv[1], random.Random(0)
 save_state(path, state(0))
-for _ in range(20):
+for _ in range(12):
     reached = load_state(path)["n"]
     child = os.fork()
     if child == 0:

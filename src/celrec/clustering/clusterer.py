@@ -39,10 +39,11 @@ class Clusterer:
     """Splits and re-forms the clusters of one table while a model is trained.
 
     Every `split_every` steps the cluster that ranks highest by `criterion` is
-    split as `splitter` says, `splits` times over, until `max_clusters`; every
-    `reassign_every` steps all members are reassigned as `reassignment` says. 0 means
-    never. What the moves need to know comes from the objective, the loss per sample of a batch,
-    or from an `Evidence`.
+    split as `splitter` says, until `max_clusters`; with `growth` not one but that
+    share of the clusters, one after the other. Every `reassign_every` steps all
+    members are reassigned as `reassignment` says. 0 means never. What the moves need
+    to know comes from the objective, the loss per sample of a batch, or from an
+    `Evidence`.
 
     >>> table = ClusteredEmbedding(8, 2, max_clusters=4)
     >>> ids, target = torch.arange(8), torch.arange(8) % 2
@@ -66,7 +67,7 @@ class Clusterer:
         objective: Objective | Evidence,
         *,
         split_every: int = 10,
-        splits: int = 1,
+        growth: float = 0.0,
         reassign_every: int = 40,
         max_clusters: int | None = None,
         criterion: str = "interactions",
@@ -79,6 +80,8 @@ class Clusterer:
                 "split_every and reassign_every must not be negative, "
                 f"not {split_every} and {reassign_every}"
             )
+        if not 0 <= growth <= 1:
+            raise CelrecError(f"growth must be a share of the clusters, not {growth}")
         if criterion not in CRITERIA:
             raise CelrecError(f"criterion must be one of {', '.join(CRITERIA)}, not {criterion!r}")
         if max_clusters is not None and not 1 <= max_clusters <= table.max_clusters:
@@ -90,7 +93,7 @@ class Clusterer:
             model = objective if isinstance(objective, nn.Module) else None
             objective = AutogradEvidence(table, objective, model=model)
         self.evidence: Evidence = objective
-        self.split_every, self.splits, self.reassign_every = split_every, splits, reassign_every
+        self.split_every, self.growth, self.reassign_every = split_every, growth, reassign_every
         self.max_clusters = max_clusters or table.max_clusters
         self.criterion = criterion
         self.splitter = splitter or Splitter()
@@ -106,7 +109,7 @@ class Clusterer:
         if self.reassign_every and self.steps % self.reassign_every == 0:
             moves.append(self.reassign())
         if self.split_every and self.steps % self.split_every == 0:
-            for _ in range(self.splits):
+            for _ in range(max(1, int(self.growth * self.table.num_clusters))):
                 moves += self.split()
         return moves
 

@@ -69,7 +69,10 @@ class MixedEmbedding(SharedRows):
     @classmethod
     @torch.no_grad()
     def personalise(cls, table: SharedRows, warm: Tensor) -> MixedEmbedding:
-        """The vectors of `table`, with a row of its own for each id that the mask `warm` names."""
+        """The vectors of `table`, with a row of its own for each id that the mask `warm` names.
+
+        All unseen ids share the row that `table` gives to −1.
+        """
         if warm.dtype != torch.bool or warm.shape != (table.num_embeddings,):
             raise CelrecError(
                 f"warm must be a mask over all {table.num_embeddings:,} ids, "

@@ -29,6 +29,10 @@ def describe_embedding(table: Embedding) -> dict[str, Any]:
     >>> describe_embedding(ModuloEmbedding(100, 8, rows=10))["method"]
     'modulo'
     """
+    if type(table) not in _NAMES:
+        raise CelrecError(
+            f"table must be of a method among {', '.join(EMBEDDINGS)}, not {type(table).__name__}"
+        )
     settings = {
         name: describe_embedding(value) if isinstance(value, Embedding) else value
         for name, value in table.settings().items()

@@ -142,7 +142,10 @@ def _outside_central(rows: Tensor) -> float:
 
 
 def _duplicates(rows: Tensor, tolerance: float) -> int:
-    """Every row takes the lowest group number among its near-equals, until none changes."""
+    """Every group joins the lowest among the near-equals of its rows, until none changes.
+
+    A group is known by its first row. Few rounds are enough, even for long chains.
+    """
     lengths, numbers = rows.norm(dim=1), torch.arange(len(rows))
     group, before = numbers.clone(), numbers - 1
     while not torch.equal(group, before):
@@ -152,8 +155,10 @@ def _duplicates(rows: Tensor, tolerance: float) -> int:
             # Not by matrix products, which would not find that equal rows have distance 0.
             distance = torch.cdist(rows[some], rows, compute_mode="donot_use_mm_for_euclid_dist")
             near = distance <= tolerance * torch.maximum(lengths[some, None], lengths)
-            group[some] = group.where(near, len(rows)).amin(1)
-    return int((group != numbers).sum())  # the first row of each group keeps its number
+            lowest = group.where(near, len(rows)).amin(1)
+            group.scatter_reduce_(0, before[some], lowest, "amin")
+        group = group[group]  # rows follow the first one of theirs
+    return int((group != numbers).sum())
 
 
 def _genre_entropy(genres: pl.Series, clusters: NDArray[np.int64]) -> float | None:

@@ -18,7 +18,7 @@ class BiasedDotProduct(nn.Module):
 
     def __init__(self, mean: float = 0.0) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.tensor(mean))
+        self.register_buffer("mean", torch.tensor(float(mean)))
 
     def forward(
         self,

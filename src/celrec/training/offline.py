@@ -18,9 +18,9 @@ from celrec.training.solver import Solver
 class Schedule:
     """When clusters split and re-form, and when training ends.
 
-    Every `split_every` steps `splits` clusters are split; 0: never. Members are
-    reassigned every `reassign_every` steps up to step `reassign_until` (0: to the
-    end). Training runs for `steps` steps and is judged on validation data every
+    Every `split_every` steps a cluster is split, or the share `growth` of them; 0:
+    never. Members are reassigned every `reassign_every` steps up to step
+    `reassign_until` (0: to the end). Training runs for `steps` steps and is judged on validation data every
     `judge_every`; it ends early after `patience` judgements without a new best one,
     once all splits are done, or with `stop_growing` even before: then validation
     data decide how many clusters there are. A judgement is a new best one if its
@@ -29,7 +29,7 @@ class Schedule:
 
     steps: int = 2000
     split_every: int = 10
-    splits: int = 1
+    growth: float = 0.0
     reassign_every: int = 40
     reassign_until: int = 0
     judge_every: int = 50
@@ -38,7 +38,7 @@ class Schedule:
     least_gain: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("steps", "splits", "judge_every", "patience"):
+        for name in ("steps", "judge_every", "patience"):
             if getattr(self, name) < 1:
                 raise CelrecError(f"{name} must be positive, not {getattr(self, name)}")
 

@@ -138,7 +138,7 @@ class OfflineTraining:
                 solver.optimizer,
                 DotProductEvidence(self.model, self._train, side, solver.residuals),
                 split_every=how.schedule.split_every,
-                splits=how.schedule.splits,
+                growth=how.schedule.growth,
                 reassign_every=how.schedule.reassign_every,
                 criterion=how.criterion,
                 splitter=how.splitter,

@@ -78,7 +78,10 @@ def save_run(
                 for judgement in several
             ]
         ).write_parquet(folder / "judgements.parquet")
-        save_file(dict(model.state_dict()), folder / "model.safetensors")
+        try:
+            save_file(dict(model.state_dict()), folder / "model.safetensors")
+        except SafetensorError as error:  # how it tells that the disk is full
+            raise CelrecError(f"{path}: cannot write the model ({error}); make room") from error
         sides = (
             ("users", log.user_ids, log.user, log.user_features, model.user_rows),
             ("items", log.item_ids, log.item, log.item_features, model.item_rows),

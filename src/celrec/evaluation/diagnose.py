@@ -1,0 +1,40 @@
+"""All diagnostics of a trained factorisation's clusters."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+
+from celrec.data.interactions import Interactions
+from celrec.evaluation.cluster_diagnostics import ClusterDiagnostics
+from celrec.evaluation.eigenvalue_ratio import eigenvalue_ratio
+from celrec.training.dot_product_evidence import DotProductEvidence
+from celrec.training.factorisation import Factorisation
+
+
+@torch.no_grad()
+def diagnose(model: Factorisation, log: Interactions) -> dict[str, Any]:
+    """The `ClusterDiagnostics` of the items' rows, and the median eigenvalue ratio.
+
+    Rows that ids have alone count as clusters too. The ratio is that of the
+    gradients in each row that is shared by more ids than it has dimensions: with
+    fewer, something always stands out. None if there are no such rows.
+    """
+    table = model.item_rows
+    everyone = torch.arange(table.num_embeddings)
+    # Only rows that some item has, numbered without gaps.
+    used, rows = np.unique(table.row_of(everyone).numpy(), return_inverse=True)
+    genres = None
+    if log.item_features is not None and "genres" in log.item_features.columns:
+        genres = log.item_features.get_column("genres")
+    found = ClusterDiagnostics.of(table.weight[torch.from_numpy(used)], rows, log, genres)
+    evidence = DotProductEvidence(model, log, "items")
+    large = np.flatnonzero(np.bincount(rows) > table.embedding_dim)
+    ratios = [
+        eigenvalue_ratio(evidence.gradients(everyone[torch.from_numpy(rows == row)]))
+        for row in large
+    ]
+    return {**asdict(found), "eigenvalue_ratio": float(np.median(ratios)) if ratios else None}
