@@ -125,7 +125,7 @@ class GradientDescent(Solver):
             if how.shrink_to_parent:
                 penalty = penalty + 2 * how.shrink_to_parent * _pull_along_tree(table, rows)
                 stiffness += 2 * how.shrink_to_parent * table.num_rows
-        if (anchor := self._anchor(side, slice(table.num_rows))) is not None:
+        if (anchor := self._anchors.get(side)) is not None:
             penalty = penalty + how.pull_to_anchor * (rows - anchor)
             stiffness += how.pull_to_anchor
         sharing = _sharing(table)[:, None].to(slope.dtype) if how.average else slope.new_ones(1)

@@ -19,6 +19,8 @@ from celrec.training.solver import Solver
 
 _CHUNK = 1 << 22  # numbers in the matrices of one batch of rows
 _LEAST_NOISE = 1e-6  # of the variance of the targets, so that a perfect fit can be solved for
+_LEAST_SPREAD = 1e-8  # of the mean variance of a row's values
+_ROUNDING = 1e-5  # of a mean diagonal: what sums of float32 may be off by
 _PASSES = 3  # of coordinate descent; the next sweep goes on from there
 
 
@@ -30,10 +32,11 @@ class LeastSquares:
 
         b = (Σ n·a·aᵀ + Λ)⁻¹ (Σ s·a + Λ·anchor)
 
-    over pairs of rows with n interactions and a sum of residuals s; the anchor is 0
-    except for personalised rows. Λ is `l2_users`·I for users and σ²·`l2_items`·I for
-    items, σ² being the variance of the targets: so users carry the unit of the
-    ratings, and ratings on any scale are treated alike.
+    over pairs of rows with n interactions and a sum of residuals s. The anchor of a
+    personalised row is the row that it comes from, that of others the mean row of
+    their table as it was, and that of clusters 0. Λ is `l2_users`·I for users and
+    σ²·`l2_items`·I for items, σ² being the variance of the targets: so users carry
+    the unit of the ratings, and ratings on any scale are treated alike.
 
     With `uncertainty` this is variational Bayes: a·aᵀ becomes a·aᵀ + Cov(a), since
     a row with little data is known badly and must not be relied upon; σ² becomes
@@ -44,7 +47,7 @@ class LeastSquares:
     """
 
     l2_users: float = 5.0
-    l2_items: float = 7.0
+    l2_items: float = 1.0
     l2_biases: float = 5.0
     uncertainty: bool = True
     non_negative: bool = False
@@ -72,6 +75,7 @@ class AlternatingLeastSquares(Solver):
             "users": how.l2_users / self._noise * eye,
             "items": how.l2_items * eye,
         }
+        self._means = {side: torch.zeros(len(eye)) for side in ("users", "items")}
         self._covariances: dict[str, Tensor] = {}
 
     @torch.no_grad()
@@ -81,9 +85,9 @@ class AlternatingLeastSquares(Solver):
         loss = self._collapsed.loss_and_slopes()[0]
         for side in ("users", "items"):
             expected_loss = self._solve(side)
+        for side in ("users", "items"):
+            self._learn_prior(side)
         if self.how.uncertainty:
-            for side in ("users", "items"):
-                self._learn_precision(side)
             self._noise = max(expected_loss / self._size, _LEAST_NOISE * self._scale)
         return loss
 
@@ -91,14 +95,20 @@ class AlternatingLeastSquares(Solver):
         """Anchors, σ², the priors' precisions and the covariances of the items' rows."""
         # Users are solved for first, so their covariances are made anew.
         covariances = {s: c for s, c in self._covariances.items() if s == "items"}
-        state = {"noise": self._noise, "precisions": self._precisions, "covariances": covariances}
-        return {**super().state_dict(), **state}
+        return {
+            **super().state_dict(),
+            "noise": self._noise,
+            "means": self._means,
+            "precisions": self._precisions,
+            "covariances": covariances,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take up what `state_dict` gave."""
         super().load_state_dict(state)
-        self._noise = float(state["noise"])
-        self._precisions, self._covariances = state["precisions"], state["covariances"]
+        self._noise, self._means = float(state["noise"]), dict(state["means"])
+        self._precisions = dict(state["precisions"])
+        self._covariances = dict(state["covariances"])
 
     def _solve(self, side: str) -> float:
         """New rows for one side; the squared error that is expected after."""
@@ -113,8 +123,9 @@ class AlternatingLeastSquares(Solver):
             rows = slice(first, min(first + batch, table.num_rows))
             data, data_right = self._collapsed.normal_equations(side, moments, rows)
             matrices, right = data.double() + ridge, data_right.double()
-            if (anchor := self._anchor(side, rows)) is not None:
-                right = right + anchor.double() @ ridge
+            diagonal = matrices.diagonal(dim1=1, dim2=2)
+            diagonal += _ROUNDING * diagonal.mean(1, keepdim=True)
+            right += self._anchor(side, rows).double() @ ridge
             factors = torch.linalg.cholesky(matrices)
             if self.how.non_negative:
                 new = table.weight[rows].clone()
@@ -142,16 +153,25 @@ class AlternatingLeastSquares(Solver):
                 known = torch.cat([known, known[int(table.parent[new])][None]])
         return moments.add_(known)
 
-    def _learn_precision(self, side: str) -> None:
-        """E[(row − anchor)(row − anchor)ᵀ]⁻¹ over the rows of a table that is not clustered."""
+    def _learn_prior(self, side: str) -> None:
+        """Mean and E[(row − anchor)(row − anchor)ᵀ]⁻¹ of a table that is not clustered."""
         table = self._tables()[side]
         if isinstance(table, ClusteredEmbedding):
             return
         rows = table.weight[: table.num_rows]
-        if (anchor := self._anchor(side, slice(table.num_rows))) is not None:
-            rows = rows - anchor
-        spread = rows.T @ rows + self._covariances[side].sum(0)
-        self._precisions[side] = torch.linalg.inv(spread.double() / table.num_rows)
+        self._means[side] = rows.mean(0)
+        if self.how.uncertainty:
+            apart = rows - self._anchor(side, slice(table.num_rows))
+            spread = apart.T @ apart + self._covariances[side].sum(0)
+            spread = spread.double() / table.num_rows
+            # A dimension that nobody uses must not become infinitely stiff.
+            spread.diagonal().add_(_LEAST_SPREAD * float(spread.diagonal().mean()))
+            self._precisions[side] = torch.linalg.inv(spread)
+
+    def _anchor(self, side: str, rows: slice) -> Tensor:
+        """Where the rows are drawn to."""
+        anchors = self._anchors.get(side)
+        return self._means[side] if anchors is None else anchors[rows]
 
 
 def _outer(rows: Tensor) -> Tensor:

@@ -20,11 +20,12 @@ class Schedule:
 
     Every `split_every` steps a cluster is split, or the share `growth` of them; 0:
     never. Members are reassigned every `reassign_every` steps up to step
-    `reassign_until` (0: to the end). Training runs for `steps` steps and is judged on validation data every
-    `judge_every`; it ends early after `patience` judgements without a new best one,
-    once all splits are done, or with `stop_growing` even before: then validation
-    data decide how many clusters there are. A judgement is a new best one if its
-    error is lower by more than `least_gain` times the variance of the targets.
+    `reassign_until` (0: to the end). Training runs for `steps` steps and is judged on
+    validation data every `judge_every`; it ends early after `patience` judgements
+    without a new best one, once all splits are done, or with `stop_growing` even
+    before: then validation data decide how many clusters there are. A judgement is a
+    new best one if its error is lower by more than `least_gain` times the variance
+    of the targets.
     """
 
     steps: int = 2000

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from torch import Tensor
 from torch.optim import Optimizer
 
 from celrec.data.interactions import Interactions
@@ -58,7 +57,3 @@ class Solver(ABC):
         if self.residuals.version != self._seen_version:
             self._collapsed.retarget(self.residuals.target)
             self._seen_version = self.residuals.version
-
-    def _anchor(self, side: str, rows: slice) -> Tensor | None:
-        anchors = self._anchors.get(side)
-        return None if anchors is None else anchors[rows]
