@@ -8,7 +8,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from celrec.data.compiled import compiled_parallel
+from celrec.data.compiled import compiled, compiled_parallel
 
 F32: TypeAlias = NDArray[np.float32]
 F64: TypeAlias = NDArray[np.float64]
@@ -150,20 +150,103 @@ def normal_equations(
 
 
 @compiled_parallel
-def descend_non_negative(matrices: F32, right: F32, rows: F32, passes: int) -> None:
-    """Cyclic coordinate descent on ½·xᵀMx − rᵀx over x ≥ 0, for each row from where it is."""
-    dim = rows.shape[1]
-    for r in numba.prange(len(rows)):
-        slope = np.empty(dim, np.float32)
-        for d in range(dim):
-            slope[d] = -right[r, d]
-            for e in range(dim):
-                slope[d] += matrices[r, d, e] * rows[r, e]
-        for _ in range(passes):
-            for d in range(dim):
-                new = max(np.float32(0), rows[r, d] - slope[d] / matrices[r, d, d])
-                change = new - rows[r, d]
-                if change != 0:
-                    rows[r, d] = new
-                    for e in range(dim):
-                        slope[e] += change * matrices[r, d, e]
+def solve_rows(
+    data: F32,
+    data_right: F32,
+    ridge: F64,
+    pull: F64,
+    noise: float,
+    passes: int,
+    rows: F32,
+    moments: F32,
+) -> float:
+    """Ridge solutions x = (D + Λ)⁻¹(d + Λ·anchor) of many rows, and the error that is left.
+
+    `pull` is Λ·anchor. With `passes`, x is at least 0, and found by so many passes of
+    coordinate descent from where the row was. `moments` become x·xᵀ, plus the
+    covariance noise·(D + Λ)⁻¹ if noise is not 0. Gives Σ ⟨D, moment⟩ − 2·d·x.
+    """
+    count, dim = rows.shape
+    left = np.zeros(count, np.float64)
+    for r in numba.prange(count):
+        matrix = np.empty((dim, dim), np.float64)
+        trace = 0.0
+        for i in range(dim):
+            for j in range(dim):
+                matrix[i, j] = data[r, i, j] + ridge[i, j]
+            trace += matrix[i, i]
+        for i in range(dim):  # sums of float32 may be off by that much
+            matrix[i, i] += 1e-5 * trace / dim
+        right = np.empty(dim, np.float64)
+        for i in range(dim):
+            right[i] = data_right[r, i] + pull[r, i]
+        x = np.zeros(dim, np.float64)
+        inverse = np.zeros((dim, dim), np.float64)
+        if noise > 0 or passes == 0:
+            _invert(matrix, inverse)
+        if passes > 0:
+            for i in range(dim):
+                x[i] = rows[r, i]
+            _descend_non_negative(matrix, right, x, passes)
+        else:
+            for i in range(dim):
+                for j in range(dim):
+                    x[i] += inverse[i, j] * right[j]
+        for i in range(dim):
+            rows[r, i] = x[i]
+            left[r] -= 2 * data_right[r, i] * x[i]
+            for j in range(dim):
+                moment = x[i] * x[j] + noise * inverse[i, j]
+                moments[r, i, j] = moment
+                left[r] += data[r, i, j] * moment
+    return float(left.sum())
+
+
+@compiled
+def _invert(matrix: F64, inverse: F64) -> None:
+    """The inverse of a positive definite matrix, by Cholesky, with inner loops along rows."""
+    dim = len(matrix)
+    upper = matrix.copy()  # UᵀU
+    for k in range(dim):
+        root = np.sqrt(upper[k, k])
+        for j in range(k, dim):
+            upper[k, j] /= root
+        for i in range(k + 1, dim):
+            scale = upper[k, i]
+            for j in range(i, dim):
+                upper[i, j] -= scale * upper[k, j]
+    lower = np.zeros((dim, dim), np.float64)  # U⁻ᵀ
+    for i in range(dim):
+        lower[i, i] = 1.0
+        for k in range(i):
+            scale = upper[k, i]
+            for j in range(k + 1):
+                lower[i, j] -= scale * lower[k, j]
+        for j in range(i + 1):
+            lower[i, j] /= upper[i, i]
+    for k in range(dim):
+        for i in range(k + 1):
+            scale = lower[k, i]
+            for j in range(i + 1):
+                inverse[i, j] += scale * lower[k, j]
+    for i in range(dim):
+        for j in range(i):
+            inverse[j, i] = inverse[i, j]
+
+
+@compiled
+def _descend_non_negative(matrix: F64, right: F64, x: F64, passes: int) -> None:
+    """Cyclic coordinate descent on ½·xᵀMx − rᵀx over x ≥ 0."""
+    dim = len(x)
+    slope = -right
+    for i in range(dim):
+        for j in range(dim):
+            slope[j] += matrix[i, j] * x[i]
+    for _ in range(passes):
+        for i in range(dim):
+            new = max(0.0, x[i] - slope[i] / matrix[i, i])
+            change = new - x[i]
+            if change != 0:
+                x[i] = new
+                for j in range(dim):
+                    slope[j] += change * matrix[i, j]

@@ -13,14 +13,14 @@ from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.shared_rows import SharedRows
 from celrec.errors import CelrecError
-from celrec.training._kernels import descend_non_negative
+from celrec.training._kernels import solve_rows
 from celrec.training.factorisation import Factorisation
 from celrec.training.solver import Solver
 
-_CHUNK = 1 << 22  # numbers in the matrices of one batch of rows
+_BATCH = 1 << 22  # numbers in the matrices of one batch of rows
 _LEAST_NOISE = 1e-6  # of the variance of the targets, so that a perfect fit can be solved for
-_LEAST_SPREAD = 1e-8  # of the mean variance of a row's values
-_ROUNDING = 1e-5  # of a mean diagonal: what sums of float32 may be off by
+_LEAST_SPREAD = 1e-6  # of the mean variance of a row's values
+_OTHER = {"users": "items", "items": "users"}
 _PASSES = 3  # of coordinate descent; the next sweep goes on from there
 
 
@@ -76,7 +76,7 @@ class AlternatingLeastSquares(Solver):
             "items": how.l2_items * eye,
         }
         self._means = {side: torch.zeros(len(eye)) for side in ("users", "items")}
-        self._covariances: dict[str, Tensor] = {}
+        self._moments: dict[str, Tensor] = {}
 
     @torch.no_grad()
     def step(self) -> float:
@@ -92,15 +92,15 @@ class AlternatingLeastSquares(Solver):
         return loss
 
     def state_dict(self) -> dict[str, Any]:
-        """Anchors, σ², the priors' precisions and the covariances of the items' rows."""
-        # Users are solved for first, so their covariances are made anew.
-        covariances = {s: c for s, c in self._covariances.items() if s == "items"}
+        """Anchors, σ², the priors and the moments of the items' rows."""
+        # Users are solved for first, so their moments are made anew.
+        moments = {s: m for s, m in self._moments.items() if s == "items"}
         return {
             **super().state_dict(),
             "noise": self._noise,
             "means": self._means,
             "precisions": self._precisions,
-            "covariances": covariances,
+            "moments": moments,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -108,62 +108,56 @@ class AlternatingLeastSquares(Solver):
         super().load_state_dict(state)
         self._noise, self._means = float(state["noise"]), dict(state["means"])
         self._precisions = dict(state["precisions"])
-        self._covariances = dict(state["covariances"])
+        self._moments = dict(state["moments"])
 
     def _solve(self, side: str) -> float:
         """New rows for one side; the squared error that is expected after."""
         tables = self._tables()
-        table, other = tables[side], tables["users" if side == "items" else "items"]
-        moments = self._moments("users" if side == "items" else "items", other)
+        table, other = tables[side], tables[_OTHER[side]]
+        known = self._moments_of(_OTHER[side], other)
         ridge = self._noise * self._precisions[side]
         dim, expected = table.embedding_dim, self._collapsed.squares
-        covariances = table.weight.new_empty(table.num_rows, dim, dim)
-        batch = max(1, _CHUNK // dim**2)
+        moments = table.weight.new_empty(table.num_rows, dim, dim)
+        batch = max(1, _BATCH // dim**2)
         for first in range(0, table.num_rows, batch):
             rows = slice(first, min(first + batch, table.num_rows))
-            data, data_right = self._collapsed.normal_equations(side, moments, rows)
-            matrices, right = data.double() + ridge, data_right.double()
-            diagonal = matrices.diagonal(dim1=1, dim2=2)
-            diagonal += _ROUNDING * diagonal.mean(1, keepdim=True)
-            right += self._anchor(side, rows).double() @ ridge
-            factors = torch.linalg.cholesky(matrices)
-            if self.how.non_negative:
-                new = table.weight[rows].clone()
-                descend_non_negative(
-                    matrices.float().numpy(), right.float().numpy(), new.numpy(), _PASSES
-                )
-            else:
-                new = torch.cholesky_solve(right.unsqueeze(2), factors).squeeze(2).float()
-            table.weight[rows] = new
-            if self.how.uncertainty:
-                covariances[rows] = self._noise * torch.cholesky_inverse(factors)
-                new_moments = _outer(new) + covariances[rows]
-                expected += float((data * new_moments).sum() - 2 * (data_right * new).sum())
-        if self.how.uncertainty:
-            self._covariances[side] = covariances
+            data, right = self._collapsed.normal_equations(side, known, rows)
+            pull = (self._anchor(side, rows).double() @ ridge).expand(right.shape)
+            expected += solve_rows(
+                data.numpy(),
+                right.numpy(),
+                ridge.numpy(),
+                pull.contiguous().numpy(),
+                self._noise if self.how.uncertainty else 0.0,
+                _PASSES if self.how.non_negative else 0,
+                table.weight[rows].numpy(),
+                moments[rows].numpy(),
+            )
+        self._moments[side] = moments
         return expected
 
-    def _moments(self, side: str, table: SharedRows) -> Tensor:
+    def _moments_of(self, side: str, table: SharedRows) -> Tensor:
         """row·rowᵀ of every row, and its covariance."""
-        moments = _outer(table.weight[: table.num_rows])
-        if (known := self._covariances.get(side)) is None:
-            return moments
+        known = self._moments.get(side)
+        if known is None:
+            rows = table.weight[: table.num_rows]
+            return rows[:, :, None] * rows[:, None, :]
         if isinstance(table, ClusteredEmbedding):
             for new in range(len(known), table.num_rows):  # split off since, like their parents
                 known = torch.cat([known, known[int(table.parent[new])][None]])
-        return moments.add_(known)
+        return known
 
     def _learn_prior(self, side: str) -> None:
         """Mean and E[(row − anchor)(row − anchor)ᵀ]⁻¹ of a table that is not clustered."""
         table = self._tables()[side]
         if isinstance(table, ClusteredEmbedding):
             return
-        rows = table.weight[: table.num_rows]
-        self._means[side] = rows.mean(0)
+        rows = table.weight[: table.num_rows].double()
+        self._means[side] = rows.mean(0).float()
         if self.how.uncertainty:
             apart = rows - self._anchor(side, slice(table.num_rows))
-            spread = apart.T @ apart + self._covariances[side].sum(0)
-            spread = spread.double() / table.num_rows
+            covariances = self._moments[side].sum(0).double() - rows.T @ rows
+            spread = (apart.T @ apart + covariances) / table.num_rows
             # A dimension that nobody uses must not become infinitely stiff.
             spread.diagonal().add_(_LEAST_SPREAD * float(spread.diagonal().mean()))
             self._precisions[side] = torch.linalg.inv(spread)
@@ -172,7 +166,3 @@ class AlternatingLeastSquares(Solver):
         """Where the rows are drawn to."""
         anchors = self._anchors.get(side)
         return self._means[side] if anchors is None else anchors[rows]
-
-
-def _outer(rows: Tensor) -> Tensor:
-    return rows[:, :, None] * rows[:, None, :]
