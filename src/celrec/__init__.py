@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from celrec.embeddings.clustered import ClusteredEmbedding as ClusteredEmbedding
     from celrec.errors import CelrecError as CelrecError
     from celrec.training.bias_model import BiasModel as BiasModel
+    from celrec.training.fit import fit as fit
+    from celrec.training.plan import Plan as Plan
 
 __version__ = version("celrec")
 
@@ -36,9 +38,11 @@ _HOMES = {
     "Histories": "celrec.data.histories",
     "IdMap": "celrec.data.id_map",
     "Interactions": "celrec.data.interactions",
+    "Plan": "celrec.training.plan",
     "Planted": "celrec.data.planted",
     "Split": "celrec.data.split",
     "UNSEEN": "celrec.data.id_map",
+    "fit": "celrec.training.fit",
     "load_dataset": "celrec.data.datasets.library",
     "read": "celrec.data.reading",
 }

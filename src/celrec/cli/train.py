@@ -34,7 +34,9 @@ def train(
         ),
     ] = "1%",
     side: Annotated[str, typer.Option(help="What is compressed: items, users or both.")] = "items",
-    rank: Annotated[int, typer.Option(help="The length of a row.")] = 64,
+    rank: Annotated[
+        int | None, typer.Option(help="The length of a row; that of the preset if not given.")
+    ] = None,
     preset: Annotated[str, typer.Option(help="Settings: default, paper or released.")] = "default",
     start: Annotated[
         str,
@@ -136,7 +138,9 @@ def train(
         save_run(out, learned, fitted.model, plan, fitted.judgements, source, result)
         checkpoint.remove()
     if as_json:
-        typer.echo(json.dumps({"data": data, **asdict(plan), "fold": fold, **result}))
+        typer.echo(
+            json.dumps({"data": data, **asdict(plan), "rank": plan.dim, "fold": fold, **result})
+        )
     else:
         show_result(data, plan, result, out)
 

@@ -102,9 +102,9 @@ def make_model(
     sizes = {"users": log.num_users, "items": log.num_items}
     for compressed, (side, ids) in zip(SIDES[plan.side], sizes.items(), strict=True):
         if not compressed or plan.embedding == "full":
-            tables.append(FullEmbedding(ids, plan.rank))
+            tables.append(FullEmbedding(ids, plan.dim))
         elif plan.embedding == "modulo":
-            tables.append(ModuloEmbedding(ids, plan.rank, rows=plan.rows(ids), seed=plan.seed))
+            tables.append(ModuloEmbedding(ids, plan.dim, rows=plan.rows(ids), seed=plan.seed))
         else:
             given = (clusters or {}).get(side)
             tables.append(_clustered(log, side, ids, plan, given))
@@ -126,7 +126,7 @@ def _clustered(
             f"start {plan.start!r} has {count} clusters of {side}, but compression "
             f"{plan.compression!r} allows {rows}; raise it"
         )
-    table = ClusteredEmbedding(ids, plan.rank, max_clusters=rows)
+    table = ClusteredEmbedding(ids, plan.dim, max_clusters=rows)
     table.start_from(torch.from_numpy(start))
     return table
 

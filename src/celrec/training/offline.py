@@ -55,6 +55,8 @@ class Offline:
     splitter: Splitter = field(default_factory=Splitter)
     reassignment: Reassignment = field(default_factory=Reassignment)
     criterion: str = "interactions"
+    rank: int = 64
+    """The length of a row, unless somebody asks for another."""
     per_row_start: bool = False
     seed: int = 0
 

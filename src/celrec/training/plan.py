@@ -24,7 +24,8 @@ class Plan:
     many clusters as lower the error on validation data."""
     side: str = "items"
     """Which tables are compressed: `items`, `users` or `both`."""
-    rank: int = 64
+    rank: int | None = None
+    """The length of a row; that of the preset if None."""
     preset: str = "default"
     seed: int = 0
     model: str = "nmf"
@@ -49,7 +50,7 @@ class Plan:
                 raise CelrecError(
                     f"{name} must be one of {', '.join(choices[name])}, not {getattr(self, name)!r}"
                 )
-        if self.rank < 1:
+        if self.rank is not None and self.rank < 1:
             raise CelrecError(f"rank must be positive, not {self.rank}")
         self.rows(1000)  # complains about a compression that cannot be read
         _ = self.personal_limit
@@ -61,6 +62,11 @@ class Plan:
                 raise CelrecError(
                     f"compression 'auto' needs embedding 'cel', not {self.embedding!r}"
                 )
+
+    @property
+    def dim(self) -> int:
+        """The length of a row."""
+        return self.settings().rank if self.rank is None else self.rank
 
     @property
     def auto(self) -> bool:

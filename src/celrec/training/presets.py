@@ -21,6 +21,7 @@ PRESETS: dict[str, dict[str, Offline]] = {
             solver=LeastSquares(non_negative=True),
             schedule=_SWEEPS,
             personal=_PERSONAL_SWEEPS,
+            rank=16,
         ),
         # The best of a dozen settings of gradient descent on the same data: strong damping and
         # shrinkage, and steps that cannot overshoot.
@@ -54,7 +55,9 @@ PRESETS: dict[str, dict[str, Offline]] = {
         ),
     },
     "mf": {
-        "default": Offline(solver=LeastSquares(), schedule=_SWEEPS, personal=_PERSONAL_SWEEPS),
+        "default": Offline(
+            solver=LeastSquares(), schedule=_SWEEPS, personal=_PERSONAL_SWEEPS, rank=16
+        ),
         "descent": Offline(
             solver=Descent(
                 learning_rate=1e-3,
