@@ -12,7 +12,7 @@ _PERSONAL = Schedule(steps=3000, judge_every=25)
 _SWEEPS = Schedule(
     steps=300, split_every=1, growth=0.05, reassign_every=1, judge_every=2, patience=10
 )
-_PERSONAL_SWEEPS = Schedule(steps=100, judge_every=2, patience=5)
+_PERSONAL_SWEEPS = Schedule(steps=200, judge_every=2, patience=5)
 
 PRESETS: dict[str, dict[str, Offline]] = {
     "nmf": {
@@ -21,7 +21,7 @@ PRESETS: dict[str, dict[str, Offline]] = {
             solver=LeastSquares(non_negative=True),
             schedule=_SWEEPS,
             personal=_PERSONAL_SWEEPS,
-            rank=16,
+            rank=32,
         ),
         # The best of a dozen settings of gradient descent on the same data: strong damping and
         # shrinkage, and steps that cannot overshoot.
@@ -56,7 +56,7 @@ PRESETS: dict[str, dict[str, Offline]] = {
     },
     "mf": {
         "default": Offline(
-            solver=LeastSquares(), schedule=_SWEEPS, personal=_PERSONAL_SWEEPS, rank=16
+            solver=LeastSquares(), schedule=_SWEEPS, personal=_PERSONAL_SWEEPS, rank=32
         ),
         "descent": Offline(
             solver=Descent(

@@ -34,7 +34,7 @@ class Residuals:
     @torch.no_grad()
     def start(self) -> None:
         """μ becomes the mean of the targets."""
-        if biases := self._model.biases:
+        if (biases := self._model.biases) and len(self._log):
             biases.mean.fill_(float(self._log.target.mean(dtype=np.float64)))
             self.refresh()
 
@@ -70,5 +70,6 @@ class Residuals:
             own.weight.numpy(),
             sums,
         )
-        counts = torch.from_numpy(group.counts)
-        bias[:-1] = (torch.from_numpy(sums) + counts * bias[:-1]) / (counts + self._l2)
+        sums += group.counts * bias[:-1].numpy()
+        # With λ = 0, an id without interactions would have 0 / 0.
+        bias[:-1] = torch.from_numpy(sums / np.maximum(group.counts + self._l2, 1e-12))

@@ -48,12 +48,16 @@ class Solver(ABC):
         """Take up what `state_dict` gave."""
         self._anchors = state["anchors"]
         self.residuals.refresh()
+        self._follow_residuals()
 
     def _tables(self) -> dict[str, SharedRows]:
         return {"users": self.model.user_rows, "items": self.model.item_rows}
 
     def _fit_biases(self) -> None:
         self.residuals.fit_biases()
+        self._follow_residuals()
+
+    def _follow_residuals(self) -> None:
         if self.residuals.version != self._seen_version:
             self._collapsed.retarget(self.residuals.target)
             self._seen_version = self.residuals.version
