@@ -8,11 +8,25 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from celrec.cli._interruption import Interruption
+from celrec.training.checkpoint import Checkpoint
 from celrec.training.judgement import Judgement, Watcher
 from celrec.training.plan import Plan
+
+
+@contextmanager
+def resumable(checkpoint: Checkpoint) -> Iterator[None]:
+    """Tell who interrupts training how it can go on."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if not checkpoint.begun:
+            raise
+        raise Interruption("interrupted; the same command with --resume goes on") from error
 
 
 @contextmanager
@@ -48,22 +62,23 @@ def show_result(data: str, plan: Plan, result: dict[str, Any], out: Path | None)
     table.add_column(style="dim")
     table.add_column()
     test, size = result["test"], result["bytes"]
-    table.add_row("data", data)
+    table.add_row("data", escape(data))
     table.add_row("model", f"{plan.model}, {plan.side} compressed with {plan.embedding}")
     table.add_row("rows of items", f"{result['clusters']:,}, after {result['steps']:,} steps")
-    table.add_row(
-        "test MSE", f"[bold]{test['mse']:.4f}[/]  (validation {result['valid']['mse']:.4f})"
-    )
+    tested = _error(test["mse"], "no test data")
+    valid = _error(result["valid"]["mse"], "without data")
+    table.add_row("test MSE", f"[bold]{tested}[/]  (validation {valid})")
     for name in ("cold", "warm"):
-        error = test[f"mse_{name}"]
-        table.add_row(
-            f"  {name} items", "none in the test data" if error is None else f"{error:.4f}"
-        )
+        table.add_row(f"  {name} items", _error(test[f"mse_{name}"], "none in the test data"))
     table.add_row("item table", f"{size['table']:,} bytes and {size['index']:,} of index")
     table.add_row("user table", f"{size['other_side']:,} bytes")
     if result["growth"]:
         table.add_row("why so many", result["growth"])
     table.add_row("time", f"{result['seconds']:.1f} s")
     if out is not None:
-        table.add_row("run folder", str(out))
+        table.add_row("run folder", escape(str(out)))
     Console(highlight=False).print(table)
+
+
+def _error(error: float | None, otherwise: str) -> str:
+    return otherwise if error is None else f"{error:.4f}"

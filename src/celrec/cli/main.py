@@ -12,6 +12,7 @@ from typer.exceptions import TyperException
 
 import celrec
 from celrec.cli import data, runs, train
+from celrec.cli._interruption import Interruption
 from celrec.errors import CelrecError
 
 USER_ERROR, BUG, INTERRUPTED = 2, 1, 130
@@ -70,6 +71,8 @@ def main(arguments: list[str] | None = None) -> int:
         return _complain(_usage(error), USER_ERROR) if told else USER_ERROR  # help was shown
     except CelrecError as error:
         return _complain(str(error), USER_ERROR)
+    except Interruption as error:
+        return _complain(str(error), INTERRUPTED)
     except BrokenPipeError:
         return _unheard()
     except SystemExit as ended:  # how typer and rich take a broken pipe

@@ -99,7 +99,7 @@ def clusters(
         .agg(
             members=pl.len(),
             interactions=pl.col("interactions").sum(),
-            mean_target=total / pl.col("interactions").sum(),
+            mean_target=(total / pl.col("interactions").sum()).fill_nan(None),
             examples=best,
         )
         .sort("mean_target", "cluster", descending=[True, False], nulls_last=True)
@@ -116,7 +116,7 @@ def clusters(
             str(row["cluster"]),
             f"{row['members']:,}",
             f"{row['interactions']:,}",
-            f"{row['mean_target']:.2f}",
+            "none" if row["mean_target"] is None else f"{row['mean_target']:.2f}",
             " · ".join(row["examples"]),
         )
     Console(highlight=False, markup=False, emoji=False).print(shown)

@@ -37,7 +37,10 @@ def train(
     rank: Annotated[
         int | None, typer.Option(help="The length of a row; that of the preset if not given.")
     ] = None,
-    preset: Annotated[str, typer.Option(help="Settings: default, paper or released.")] = "default",
+    preset: Annotated[
+        str,
+        typer.Option(help="Settings: default or descent; with nmf also paper or released."),
+    ] = "default",
     start: Annotated[
         str,
         typer.Option(
@@ -81,13 +84,13 @@ def train(
 
     Example: celrec train ml-1m --compression 1% --fold 1/5 --out run
     """
-    from celrec.cli._training import show_result, training_progress
+    from celrec.cli._training import resumable, show_result, training_progress
     from celrec.data.datasets.library import open_data
     from celrec.evaluation.accuracy import Accuracy
     from celrec.training.checkpoint import Checkpoint
     from celrec.training.fit import fit
     from celrec.training.plan import Plan
-    from celrec.training.run_folder import save_run
+    from celrec.training.run_folder import check_place, save_run
 
     plan = Plan(
         embedding=embedding,
@@ -103,6 +106,8 @@ def train(
     )
     if resume and out is None:
         raise CelrecError("resume needs --out, the folder that the interrupted training was for")
+    if out is not None:
+        check_place(out)
     reading = {
         "user": user_column,
         "item": item_column,
@@ -115,7 +120,7 @@ def train(
     unfinished = None if out is None else out.with_name(f"{out.name}.unfinished")
     checkpoint = Checkpoint(unfinished, {**asdict(plan), **source}, resume=resume)
     begun = time.perf_counter()
-    with training_progress(plan) as watch:
+    with resumable(checkpoint), training_progress(plan) as watch:
         fitted = fit(split, plan, watch, checkpoint)
     seconds = time.perf_counter() - begun
     learned = split.train_and_valid()

@@ -166,7 +166,6 @@ class ClusteredEmbedding(SharedRows):
         parent = self.parent[: last + 1].long()
         parent = torch.where(parent >= 0, renumbered[parent], parent)
         self.weight[gone:last] = self.weight[gone + 1 : last + 1].clone()
-        self.parent[:gone] = parent[:gone]
         self.parent[gone:last] = parent[gone + 1 :]
         self.parent[last] = -1
         self._active -= 1

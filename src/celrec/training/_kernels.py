@@ -154,7 +154,7 @@ def solve_rows(
     data: F32,
     data_right: F32,
     ridge: F64,
-    pull: F64,
+    anchors: F64,
     noise: float,
     passes: int,
     rows: F32,
@@ -162,9 +162,10 @@ def solve_rows(
 ) -> float:
     """Ridge solutions x = (D + Λ)⁻¹(d + Λ·anchor) of many rows, and the error that is left.
 
-    `pull` is Λ·anchor. With `passes`, x is at least 0, and found by so many passes of
-    coordinate descent from where the row was. `moments` become x·xᵀ, plus the
-    covariance noise·(D + Λ)⁻¹ if noise is not 0. Gives Σ ⟨D, moment⟩ − 2·d·x.
+    Λ is `ridge`, and a little more for rounding. With `passes`, x is at least 0, and
+    found by so many passes of coordinate descent from where the row was. `moments`
+    become x·xᵀ, plus the covariance noise·(D + Λ)⁻¹ if noise is not 0. Gives
+    Σ ⟨D, moment⟩ − 2·d·x.
     """
     count, dim = rows.shape
     left = np.zeros(count, np.float64)
@@ -175,11 +176,13 @@ def solve_rows(
             for j in range(dim):
                 matrix[i, j] = data[r, i, j] + ridge[i, j]
             trace += matrix[i, i]
-        for i in range(dim):  # sums of float32 may be off by that much
-            matrix[i, i] += 1e-5 * trace / dim
+        rounding = 1e-5 * trace / dim  # sums of float32 may be off by that much
         right = np.empty(dim, np.float64)
         for i in range(dim):
-            right[i] = data_right[r, i] + pull[r, i]
+            matrix[i, i] += rounding
+            right[i] = data_right[r, i] + rounding * anchors[r, i]
+            for j in range(dim):
+                right[i] += ridge[i, j] * anchors[r, j]
         x = np.zeros(dim, np.float64)
         inverse = np.zeros((dim, dim), np.float64)
         if noise > 0 or passes == 0:

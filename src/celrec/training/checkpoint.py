@@ -34,6 +34,8 @@ class Checkpoint:
         self._saved = time.monotonic()
         if resume and path is not None and path.exists():
             state = load_state(path)
+            if not {"about", "stages"} <= set(state):
+                raise CelrecError(f"{path}: holds no checkpoint; train anew without --resume")
             for name, value in self._about.items():
                 if (other := state["about"].get(name)) != value:
                     raise CelrecError(
@@ -41,6 +43,11 @@ class Checkpoint:
                         "give the same arguments, or train anew without --resume"
                     )
             self._stages = state["stages"]
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a state to go on from."""
+        return bool(self._stages)
 
     def run(
         self, stage: str, training: OfflineTraining, watch: Watcher, *, fresh: bool = True
@@ -50,7 +57,14 @@ class Checkpoint:
         A `fresh` one begins with new rows, another one with those that the model has.
         """
         if stage in self._stages:
-            training.load_state_dict(self._stages[stage])
+            try:
+                training.load_state_dict(self._stages[stage])
+            except (LookupError, TypeError, ValueError, RuntimeError) as error:
+                problem = str(error).partition("\n")[0]
+                raise CelrecError(
+                    f"{self.path}: does not fit what is trained ({problem}); "
+                    "train anew without --resume"
+                ) from error
         elif fresh:
             training.start()
 
@@ -70,6 +84,7 @@ class Checkpoint:
     def _save(self, stage: str, training: OfflineTraining) -> None:
         if self.path is None:
             return
-        self._stages[stage] = training.state_dict()
-        save_state(self.path, {"about": self._about, "stages": self._stages})
+        stages = {**self._stages, stage: training.state_dict()}
+        save_state(self.path, {"about": self._about, "stages": stages})
+        self._stages = stages
         self._saved = time.monotonic()

@@ -25,9 +25,10 @@ def random_clusters(log: Interactions, side: str, count: int, seed: int) -> NDAr
 def rating_bins(log: Interactions, side: str, count: int, seed: int) -> NDArray[np.int64]:
     """`count` bins of ids by mean rating, of equal size; ids without ratings have the mean."""
     del seed
+    log = log.seen()
     counts, ids = _counts(log, side), log.item if side == "items" else log.user
     sums = np.bincount(ids, log.target, len(counts))
-    means = np.where(counts > 0, sums / np.maximum(counts, 1), log.target.mean())
+    means = np.where(counts > 0, sums / np.maximum(counts, 1), sums.sum() / max(len(log), 1))
     rank = np.empty(len(counts), np.int64)
     rank[np.argsort(means, kind="stable")] = np.arange(len(counts))
     return _numbered(rank * count // len(counts))
@@ -40,13 +41,13 @@ def genres(log: Interactions, side: str, count: int, seed: int) -> NDArray[np.in
     if features is None or "genres" not in features.columns:
         raise CelrecError(f"the data have no genres of {side} to start from; start with 'one'")
     first = features.get_column("genres").list.first()
-    return _numbered(first.fill_null("").cast(pl.Categorical).to_physical().to_numpy())
+    return _numbered(first.fill_null("").rank("dense").to_numpy())
 
 
-def run_clusters(log: Interactions, side: str, run: Path) -> NDArray[np.int64]:
+def run_clusters(log: Interactions, side: str, run: str | Path) -> NDArray[np.int64]:
     """The clusters of a trained run; ids that it does not know join its largest cluster."""
     try:
-        table = pl.read_parquet(run / f"{side}.parquet")
+        table = pl.read_parquet(Path(run, f"{side}.parquet"))
         known = table.select("id", "cluster")
     except (OSError, pl.exceptions.PolarsError) as error:
         names = ", ".join(["one", *CLUSTERINGS])
@@ -95,8 +96,8 @@ def starting_clusters(start: str, log: Interactions, side: str, seed: int) -> ND
     name, _, number = start.partition(":")
     if start == "one":
         return np.zeros(len(_counts(log, side)), np.int64)
-    if name not in CLUSTERINGS:
-        return run_clusters(log, side, Path(start))
+    if name not in CLUSTERINGS or (name == "genres" and number):
+        return run_clusters(log, side, start)
     if name in ("random", "ratings") and not (number.isdecimal() and int(number) > 0):
         raise CelrecError(f"start needs a number of clusters, as in {name}:20, not {start!r}")
     return CLUSTERINGS[name](log, side, int(number or 0), seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -46,9 +47,10 @@ class Fit:
         return sum(judgement.step for judgement in self.chosen.values())
 
     @property
-    def valid_loss(self) -> float:
-        """The error on validation data at the end of the last stage."""
-        return list(self.chosen.values())[-1].valid_loss
+    def valid_loss(self) -> float | None:
+        """The error on validation data at the end of the last stage, None without such data."""
+        loss = list(self.chosen.values())[-1].valid_loss
+        return None if math.isnan(loss) else loss
 
 
 def fit(
@@ -60,8 +62,14 @@ def fit(
     """Train on the training part and let the validation part choose, then train anew on both.
 
     Validation data choose the number of steps, with compression `auto` the clusters
-    too, and the number of steps after personalisation.
+    too, and the number of steps after personalisation. Without any, training takes
+    all the steps of the preset.
     """
+    if plan.auto and not len(split.valid):
+        raise CelrecError(
+            f"compression 'auto' needs validation data, and {len(split.train):,} training rows "
+            "leave none; give a number of rows"
+        )
     checkpoint, how, limit = checkpoint or Checkpoint(), plan.settings(), plan.personal_limit
     everything = split.train_and_valid()
     judgements, chosen = {}, {}
@@ -91,6 +99,11 @@ def fit(
             steps = _exactly(how, how.personal, chosen["personalise"])
             training = OfflineTraining(model, everything, everything[:0], steps)
             checkpoint.run("personalise anew", training, watch, fresh=False)
+    if not all(bool(value.isfinite().all()) for value in model.state_dict().values()):
+        raise CelrecError(
+            f"preset {plan.preset!r} diverged on these ratings; take preset 'default', "
+            "or ratings on a smaller scale"
+        )
     return Fit(model, judgements, chosen, growth)
 
 
@@ -133,13 +146,18 @@ def _clustered(
 
 def _settle(model: Factorisation, valid: Interactions, training: OfflineTraining) -> str:
     """Merge clusters that came out alike; why there are as many as there are."""
-    tolerance = LEAST_GAIN * float(np.var(valid.target)) if len(valid) else 0.0
-    merged = sum(merge_alike(model, valid, side, tolerance) for side in ("users", "items"))
-    best, last = training.best, training.judgements[-1]
-    reason = (
-        f"up to {last.clusters:,} clusters were tried; validation error was no longer lower than "
-        f"{best.valid_loss:.6g} with {best.clusters:,}"
+    tried = " and ".join(
+        f"{count:,} clusters of {side}" for side, count in (training.grown_to or {}).items()
     )
+    left = " and ".join(f"{labels.max() + 1:,}" for labels in _clusters(model).values())
+    best = training.best
+    ended = best.step < training.judgements[-1].step
+    end = "no longer lower than" if ended else f"lowest at the last of {best.step:,} steps,"
+    reason = (
+        f"up to {tried} were tried; validation error was {end} {best.valid_loss:.6g} with {left}"
+    )
+    tolerance = LEAST_GAIN * float(np.var(valid.target))
+    merged = sum(merge_alike(model, valid, side, tolerance) for side in ("users", "items"))
     if merged:
         reason += f", of which {merged:,} could be merged with others without loss"
     return reason

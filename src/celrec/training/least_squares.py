@@ -19,7 +19,7 @@ from celrec.training.solver import Solver
 
 _BATCH = 1 << 22  # numbers in the matrices of one batch of rows
 _LEAST_NOISE = 1e-6  # of the variance of the targets, so that a perfect fit can be solved for
-_LEAST_SPREAD = 1e-6  # of the mean variance of a row's values
+_LEAST_SPREAD = 1e-6  # of the mean square of a row's values
 _OTHER = {"users": "items", "items": "users"}
 _PASSES = 3  # of coordinate descent; the next sweep goes on from there
 
@@ -98,8 +98,8 @@ class AlternatingLeastSquares(Solver):
         return {
             **super().state_dict(),
             "noise": self._noise,
-            "means": self._means,
-            "precisions": self._precisions,
+            "means": dict(self._means),
+            "precisions": dict(self._precisions),
             "moments": moments,
         }
 
@@ -122,12 +122,12 @@ class AlternatingLeastSquares(Solver):
         for first in range(0, table.num_rows, batch):
             rows = slice(first, min(first + batch, table.num_rows))
             data, right = self._collapsed.normal_equations(side, known, rows)
-            pull = (self._anchor(side, rows).double() @ ridge).expand(right.shape)
+            anchors = self._anchor(side, rows).double().expand(right.shape)
             expected += solve_rows(
                 data.numpy(),
                 right.numpy(),
                 ridge.numpy(),
-                pull.contiguous().numpy(),
+                anchors.contiguous().numpy(),
                 self._noise if self.how.uncertainty else 0.0,
                 _PASSES if self.how.non_negative else 0,
                 table.weight[rows].numpy(),
@@ -156,10 +156,11 @@ class AlternatingLeastSquares(Solver):
         self._means[side] = rows.mean(0).float()
         if self.how.uncertainty:
             apart = rows - self._anchor(side, slice(table.num_rows))
-            covariances = self._moments[side].sum(0).double() - rows.T @ rows
-            spread = (apart.T @ apart + covariances) / table.num_rows
-            # A dimension that nobody uses must not become infinitely stiff.
-            spread.diagonal().add_(_LEAST_SPREAD * float(spread.diagonal().mean()))
+            moments = self._moments[side].sum(0).double()
+            spread = apart.T @ apart + moments - rows.T @ rows
+            # A dimension that nobody uses must not become infinitely stiff, nor by rounding worse.
+            spread.diagonal().add_(_LEAST_SPREAD * float(moments.diagonal().mean()))
+            spread /= table.num_rows
             self._precisions[side] = torch.linalg.inv(spread)
 
     def _anchor(self, side: str, rows: slice) -> Tensor:

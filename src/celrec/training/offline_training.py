@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import zlib
 from collections.abc import Callable
 from dataclasses import astuple
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ import torch
 from celrec.clustering.clusterer import Clusterer
 from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.errors import CelrecError
 from celrec.training.dot_product_evidence import DotProductEvidence
 from celrec.training.factorisation import Factorisation
 from celrec.training.judgement import Judgement
@@ -43,6 +46,8 @@ class OfflineTraining:
     ) -> None:
         self.model, self.how = model, how
         self.judgements: list[Judgement] = []
+        self.grown_to: dict[str, int] | None = None
+        """The clusters of each clustered table when training ended, as in `items`."""
         self._schedule = how.schedule
         self._train, self._valid = train.seen(), valid
         self._solver = how.make_solver(model, self._train)
@@ -68,10 +73,11 @@ class OfflineTraining:
         save: Callable[[], None] = lambda: None,
     ) -> list[Judgement]:
         """Train to the end; `watch` is told of each judgement, then `save` may keep the state."""
-        while not self._finished():
+        # What is left may have fewer clusters, so it cannot tell that training has ended.
+        while self.grown_to is None and not self._finished():
             self._step += 1
             loss = self._solver.step()
-            for clusterer in self._clusterers:
+            for clusterer in self._clusterers.values():
                 self._moved += sum(move.moved for move in clusterer.step())
                 if self._step == self._schedule.reassign_until:
                     clusterer.reassign_every = 0
@@ -79,6 +85,8 @@ class OfflineTraining:
             if last or self._step % self._schedule.judge_every == 0:
                 watch(self._judge(loss))
                 save()
+        if self.grown_to is None:
+            self.grown_to = {side: c.table.num_clusters for side, c in self._clusterers.items()}
         self.model.load_state_dict(self._best_state)
         return self.judgements
 
@@ -87,24 +95,38 @@ class OfflineTraining:
         return {
             "model": self.model.state_dict(),
             "solver": self._solver.state_dict(),
-            "clusterers": [clusterer.state_dict() for clusterer in self._clusterers],
+            "clusterers": {side: c.state_dict() for side, c in self._clusterers.items()},
             "judgements": [astuple(judgement) for judgement in self.judgements],
             "counters": (self._step, self._moved, self._best),
+            "grown_to": self.grown_to,
+            "data": self._fingerprint,
             "best_state": dict(self._best_state),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take up what `state_dict` gave: to go on is then as never to have stopped."""
+        if state["data"] != self._fingerprint:
+            raise CelrecError("state: it comes from training on other data; give the same")
         self.model.load_state_dict(state["model"])
         self._solver.load_state_dict(state["solver"])
-        for clusterer, saved in zip(self._clusterers, state["clusterers"], strict=True):
-            clusterer.load_state_dict(saved)
+        for side, clusterer in self._clusterers.items():
+            clusterer.load_state_dict(state["clusterers"][side])
         self.judgements = [Judgement(*values) for values in state["judgements"]]
         self._step, self._moved, self._best = state["counters"]
+        self.grown_to = state["grown_to"]
         self._best_state = state["best_state"]
         if 0 < self._schedule.reassign_until <= self._step:
-            for clusterer in self._clusterers:
+            for clusterer in self._clusterers.values():
                 clusterer.reassign_every = 0
+
+    @cached_property
+    def _fingerprint(self) -> int:
+        """The CRC-32 of all interactions."""
+        crc = 0
+        for log in (self._train, self._valid):
+            for column in (log.user, log.item, log.target):
+                crc = zlib.crc32(np.ascontiguousarray(column).data, crc)
+        return crc
 
     def _judge(self, train_loss: float) -> Judgement:
         judgement = Judgement(
@@ -124,16 +146,17 @@ class OfflineTraining:
 
     def _finished(self) -> bool:
         grown = self._schedule.stop_growing or all(
-            clusterer.table.num_clusters >= clusterer.max_clusters for clusterer in self._clusterers
+            clusterer.table.num_clusters >= clusterer.max_clusters
+            for clusterer in self._clusterers.values()
         )
         since_best = len(self.judgements) - 1 - self._best
         tired = since_best >= self._schedule.patience and grown
         return tired or self._step >= self._schedule.steps
 
-    def _make_clusterers(self) -> list[Clusterer]:
+    def _make_clusterers(self) -> dict[str, Clusterer]:
         how, solver = self.how, self._solver
-        return [
-            Clusterer(
+        return {
+            side: Clusterer(
                 table,
                 solver.optimizer,
                 DotProductEvidence(self.model, self._train, side, solver.residuals),
@@ -147,7 +170,7 @@ class OfflineTraining:
             )
             for side, table in (("users", self.model.user_rows), ("items", self.model.item_rows))
             if isinstance(table, ClusteredEmbedding)
-        ]
+        }
 
 
 def _error(model: Factorisation, log: Interactions) -> float:

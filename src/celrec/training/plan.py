@@ -52,8 +52,14 @@ class Plan:
                 )
         if self.rank is not None and self.rank < 1:
             raise CelrecError(f"rank must be positive, not {self.rank}")
+        if not 0 <= self.seed < 2**63:
+            raise CelrecError(f"seed must lie in 0 … 2⁶³ − 1, not {self.seed}")
         self.rows(1000)  # complains about a compression that cannot be read
         _ = self.personal_limit
+        if self.frozen and self.auto:
+            raise CelrecError(
+                "compression 'auto' chooses other clusters, frozen keeps them; leave one out"
+            )
         if self.embedding != "cel":
             for name, plain in (("start", "one"), ("frozen", False), ("personalise", "none")):
                 if getattr(self, name) != plain:
@@ -97,13 +103,13 @@ class Plan:
         if self.auto:
             return max(ids // 2, 1)
         try:
-            share = text.endswith("%")
-            rows = round(float(text[:-1]) / 100 * ids) if share else int(text)
+            number = float(text[:-1]) / 100 * ids if text.endswith("%") else int(text)
+            rows = round(number)
         except (ValueError, OverflowError) as error:
             raise CelrecError(
                 f"compression must be a share such as '1%', a number of rows or auto, not {text!r}"
             ) from error
-        if rows < 0:
+        if number < 0:
             raise CelrecError(f"compression must not be negative, not {text!r}")
         return min(max(rows, 1), ids)
 

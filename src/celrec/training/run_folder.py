@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -56,11 +57,13 @@ def save_run(
 ) -> None:
     """Write a run folder, whole or not at all; one that stands there is replaced.
 
-    `log` is what the model was trained on. Holds `config.json`, `result.json`,
-    `judgements.parquet`, `model.safetensors`, and `users.parquet` and
-    `items.parquet` with the original ids in dense order, their training
-    interactions, mean targets, clusters and titles.
+    Anything else that stands there is not. `log` is what the model was trained on.
+    Holds `config.json`, `result.json`, `judgements.parquet`, `model.safetensors`,
+    and `users.parquet` and `items.parquet` with the original ids in dense order,
+    their training interactions, mean targets, clusters and titles.
     """
+    check_place(path)
+    log = log.seen()
     with atomic_folder(Path(path)) as folder:
         tables = {"users": model.users, "items": model.items}
         config = {
@@ -104,6 +107,18 @@ def save_run(
             pl.DataFrame(columns).write_parquet(folder / f"{name}.parquet")
 
 
+def check_place(path: str | Path) -> None:
+    """Complain if a run folder at `path` would take the place of anything but another one."""
+    folder = Path(path)
+    if folder.name in ("", ".."):
+        raise CelrecError(f"{path}: a run needs a folder of its own; name a new one")
+    names = ("config.json", "result.json", "judgements.parquet")
+    if all((folder / name).is_file() for name in names):
+        return
+    if os.path.lexists(folder) and not (folder.is_dir() and not any(folder.iterdir())):
+        raise CelrecError(f"{path}: is there and no run folder; choose another place for the run")
+
+
 def load_run(path: str | Path) -> Run:
     """Read what `save_run` wrote."""
     folder = Path(path)
@@ -114,7 +129,7 @@ def load_run(path: str | Path) -> Run:
         result = json.loads((folder / "result.json").read_text())
         if config["format"] != _FORMAT:
             raise CelrecError(f"{path}: written in format {config['format']}, expected {_FORMAT}")
-        plan = Plan(**config["plan"])
+        plan, source = Plan(**config["plan"]), config["source"]
         users, items = (_read_ids(folder / f"{side}.parquet") for side in ("users", "items"))
         nothing = np.empty(0)
         known = Interactions(
@@ -129,11 +144,17 @@ def load_run(path: str | Path) -> Run:
             *(make_embedding(config["tables"][side]) for side in ("users", "items"))  # type: ignore[arg-type]
         )
         model.load_state_dict(load_file(folder / "model.safetensors"))
-    except (OSError, KeyError, TypeError, RuntimeError, json.JSONDecodeError) as error:
-        raise CelrecError(f"{path}: damaged run folder ({error})") from error
+    except CelrecError:
+        raise
     except SafetensorError as error:
-        raise CelrecError(f"{path}: damaged model.safetensors ({error})") from error
-    return Run(model, known, users, items, plan, config["source"], result)
+        raise CelrecError(f"{path}: damaged model.safetensors ({error}); train again") from error
+    except (
+        *(OSError, LookupError, TypeError, ValueError, AttributeError, RuntimeError),
+        pl.exceptions.PolarsError,
+    ) as error:
+        problem = str(error).partition("\n")[0]
+        raise CelrecError(f"{path}: damaged run folder ({problem}); train again") from error
+    return Run(model, known, users, items, plan, source, result)
 
 
 def _read_ids(path: Path) -> pl.DataFrame:
