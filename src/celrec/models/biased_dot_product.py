@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+
+from celrec.models.history import History
+from celrec.models.interaction import Interaction
 
 
-class BiasedDotProduct(nn.Module):
+class BiasedDotProduct(Interaction):
     """y = μ + b_user + b_item + a·b; the biases are the last column of the vectors.
 
     >>> model = BiasedDotProduct(mean=3.5)
@@ -14,6 +17,7 @@ class BiasedDotProduct(nn.Module):
     6.25
     """
 
+    extra_columns = 1
     mean: Tensor
 
     def __init__(self, mean: float = 0.0) -> None:
@@ -24,10 +28,15 @@ class BiasedDotProduct(nn.Module):
         self,
         user: Tensor,
         item: Tensor,
-        history: Tensor | None = None,
+        history: History | None = None,
         features: Tensor | None = None,
     ) -> Tensor:
         """The prediction for vectors of users and items, over all leading axes."""
         del history, features
         factors = (user[..., :-1] * item[..., :-1]).sum(-1)
         return self.mean + user[..., -1] + item[..., -1] + factors
+
+    @torch.no_grad()
+    def set_mean(self, mean: float) -> None:
+        """It becomes μ."""
+        self.mean.fill_(mean)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
+
+from celrec.models.history import History
+from celrec.models.interaction import Interaction
 
 
-class DotProduct(nn.Module):
+class DotProduct(Interaction):
     """y = a·b. With vectors that are kept non-negative it is NMF.
 
     >>> import torch
@@ -17,7 +20,7 @@ class DotProduct(nn.Module):
         self,
         user: Tensor,
         item: Tensor,
-        history: Tensor | None = None,
+        history: History | None = None,
         features: Tensor | None = None,
     ) -> Tensor:
         """The prediction for vectors of users and items, over all leading axes."""

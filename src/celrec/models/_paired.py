@@ -1,0 +1,36 @@
+"""Products of targets with histories, without a copy of a history for every candidate."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_LETTERS = "abcdefgh"
+
+
+def paired(left: Tensor, right: Tensor, ends: str) -> Tensor:
+    """`torch.einsum` over the last axes, as `ends` says, with leading axes broadcast.
+
+    Where `right` is the same along a leading axis of `left`, the product is one
+    larger matrix product instead of many small ones on copies.
+
+    >>> weights, history = torch.rand(7, 50, 20), torch.rand(7, 1, 20, 8)
+    >>> paired(weights, history, "l,ld->d").shape
+    torch.Size([7, 50, 8])
+    """
+    inputs, end = ends.split("->")
+    first, second = inputs.split(",")
+    lead = left.shape[: left.ndim - len(first)]
+    lead_right = right.shape[: right.ndim - len(second)]
+    axes = max(len(lead), len(lead_right))
+    letters = _LETTERS[:axes]
+    names = []
+    for tensor_lead in (lead, lead_right):
+        own = letters[axes - len(tensor_lead) :]
+        names.append("".join(n for n, size in zip(own, tensor_lead, strict=True) if size != 1))
+    present = "".join(n for n in letters if n in names[0] + names[1])
+    a = left.reshape(*(size for size in lead if size != 1), *left.shape[len(lead) :])
+    b = right.reshape(*(size for size in lead_right if size != 1), *right.shape[len(lead_right) :])
+    product = torch.einsum(f"{names[0]}{first},{names[1]}{second}->{present}{end}", a, b)
+    whole = torch.broadcast_shapes(lead, lead_right)  # type: ignore[no-untyped-call]
+    return product.view(*whole, *product.shape[len(present) :])

@@ -1,0 +1,55 @@
+"""DeepFM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from celrec.models.history import History
+from celrec.models.interaction import Interaction
+from celrec.models.tower import Tower, flat
+
+
+class DeepFM(Interaction):
+    """y = Σ w_f + ½·Σ_r [(Σ_f v_fr)² − Σ_f v_fr²] + MLP(v₁, v₂, …) (Guo et al., IJCAI'17).
+
+    The fields f are the user, the item and all features; the weight w of a field's
+    value is the last column of its row.
+
+    >>> DeepFM(8)(torch.ones(7, 1, 9), torch.ones(7, 50, 9)).shape
+    torch.Size([7, 50])
+    """
+
+    extra_columns = 1
+
+    def __init__(self, dim: int, fields: int = 0, *, hidden: Sequence[int] = (16, 8)) -> None:
+        super().__init__()
+        self.tower = Tower([dim, dim, fields * dim], hidden)
+
+    def forward(
+        self,
+        user: Tensor,
+        item: Tensor,
+        history: History | None = None,
+        features: Tensor | None = None,
+    ) -> Tensor:
+        """See `Interaction`; the history is not looked at."""
+        del history
+        a, b = user[..., :-1], item[..., :-1]
+        linear = user[..., -1] + item[..., -1]
+        total, squares, vectors = a + b, a.square().sum(-1) + b.square().sum(-1), None
+        if features is not None:
+            vectors = features[..., :-1]
+            linear = linear + features[..., -1].sum(-1)
+            total = total + vectors.sum(-2)
+            squares = squares + vectors.square().sum((-1, -2))
+        pairs = (total.square().sum(-1) - squares) / 2
+        deep: Tensor = self.tower([a, b, flat(vectors, user)])
+        return linear + pairs + deep
+
+    @torch.no_grad()
+    def set_mean(self, mean: float) -> None:
+        """The constant at the top."""
+        self.tower.bias.fill_(mean)

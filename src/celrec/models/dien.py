@@ -1,0 +1,92 @@
+"""Deep Interest Evolution Network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from celrec.errors import CelrecError
+from celrec.models.history import History
+from celrec.models.interaction import Interaction
+from celrec.models.target_attention import TargetAttention
+from celrec.models.tower import Tower, flat
+
+
+class DIEN(Interaction):
+    """y = MLP(user, target, evolved interest, Σ history, features) (Zhou et al., AAAI'19).
+
+    A GRU reads the history; a second one, whose update gate is scaled by the
+    attention that the target pays to each state (AUGRU), follows how the interest
+    in the target evolved.
+
+    >>> history = History(torch.ones(7, 1, 5, 8), torch.ones(7, 1, 5, dtype=torch.bool))
+    >>> DIEN(8)(torch.ones(7, 1, 8), torch.ones(7, 50, 8), history).shape
+    torch.Size([7, 50])
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        fields: int = 0,
+        *,
+        hidden: Sequence[int] = (16, 8),
+        attention: Sequence[int] = (16, 8),
+        auxiliary: Sequence[int] = (16, 8),
+    ) -> None:
+        super().__init__()
+        self.reader = nn.GRU(dim, dim, batch_first=True)
+        self.attention = TargetAttention(dim, attention)
+        self.inputs = nn.Linear(dim, 3 * dim)
+        self.gates = nn.Linear(dim, 2 * dim, bias=False)
+        self.candidate = nn.Linear(dim, dim, bias=False)
+        self.auxiliary = Tower([dim, dim], auxiliary)
+        self.tower = Tower([dim, dim, dim, dim, fields * dim], hidden)
+
+    def forward(
+        self,
+        user: Tensor,
+        item: Tensor,
+        history: History | None = None,
+        features: Tensor | None = None,
+    ) -> Tensor:
+        """See `Interaction`."""
+        if history is None:
+            raise CelrecError("history is missing: DIEN needs what the users did before")
+        states = self.read(history)
+        interests = History(states, history.filled)
+        evolved = self._evolve(interests, self.attention(item, interests))
+        known = history.vectors * history.filled.unsqueeze(-1)
+        predicted: Tensor = self.tower([user, item, evolved, known.sum(-2), flat(features, user)])
+        return predicted
+
+    def read(self, history: History) -> Tensor:
+        """The state of interest after each earlier item, (..., length, dim)."""
+        vectors = history.vectors * history.filled.unsqueeze(-1)
+        states: Tensor = self.reader(vectors.flatten(0, -3))[0]
+        return states.view(vectors.shape)
+
+    def next_item_score(self, states: Tensor, item: Tensor) -> Tensor:
+        """For the auxiliary loss: the logit that `item` comes next after a state of interest."""
+        score: Tensor = self.auxiliary([states, item])
+        return score
+
+    def _evolve(self, interests: History, weights: Tensor) -> Tensor:
+        """AUGRU: h = (1 − α·u)·h + α·u·tanh(…); a place that is empty changes nothing."""
+        new = self.inputs(interests.vectors)  # once for all targets
+        dim = new.shape[-1] // 3
+        state: Tensor = new.new_zeros((*weights.shape[:-1], dim))
+        for place in range(weights.shape[-1]):
+            update_in, reset_in, candidate_in = new[..., place, :].split(dim, -1)
+            update, reset = self.gates(state).split(dim, -1)
+            update = (update + update_in).sigmoid() * weights[..., place, None]
+            reset = (reset + reset_in).sigmoid()
+            candidate = (candidate_in + self.candidate(reset * state)).tanh()
+            state = state + update * (candidate - state)
+        return state
+
+    @torch.no_grad()
+    def set_mean(self, mean: float) -> None:
+        """The constant at the top."""
+        self.tower.bias.fill_(mean)

@@ -1,0 +1,59 @@
+"""Deep Interest Network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from celrec.errors import CelrecError
+from celrec.models._paired import paired
+from celrec.models.history import History
+from celrec.models.interaction import Interaction
+from celrec.models.target_attention import TargetAttention
+from celrec.models.tower import Tower, flat
+
+
+class DIN(Interaction):
+    """y = MLP(user, target, Σ_k α_k·k, features) (Zhou et al., KDD'18).
+
+    The history is summed up with the weights that the target gives to it.
+
+    >>> history = History(torch.ones(7, 1, 20, 8), torch.ones(7, 1, 20, dtype=torch.bool))
+    >>> DIN(8)(torch.ones(7, 1, 8), torch.ones(7, 50, 8), history).shape
+    torch.Size([7, 50])
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        fields: int = 0,
+        *,
+        hidden: Sequence[int] = (16, 8),
+        attention: Sequence[int] = (16, 8),
+    ) -> None:
+        super().__init__()
+        self.attention = TargetAttention(dim, attention)
+        self.tower = Tower([dim, dim, dim, fields * dim], hidden)
+
+    def forward(
+        self,
+        user: Tensor,
+        item: Tensor,
+        history: History | None = None,
+        features: Tensor | None = None,
+    ) -> Tensor:
+        """See `Interaction`."""
+        if history is None:
+            raise CelrecError("history is missing: DIN needs what the users did before")
+        weights: Tensor = self.attention(item, history)
+        interest = paired(weights, history.vectors, "l,ld->d")
+        inputs = [user, item, interest, flat(features, user)]
+        predicted: Tensor = self.tower(inputs)
+        return predicted
+
+    @torch.no_grad()
+    def set_mean(self, mean: float) -> None:
+        """The constant at the top."""
+        self.tower.bias.fill_(mean)

@@ -1,0 +1,40 @@
+"""What every interaction model has in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from celrec.models.history import History
+
+
+class Interaction(nn.Module, ABC):
+    """Vectors to a prediction; an interaction model never sees an id.
+
+    The vectors of users, items, history and features all have `dim` numbers, and
+    `extra_columns` more for scalars that the model wants of every id: a bias, or
+    the weight of a linear part. So nothing that grows with the ids is hidden in the
+    model.
+
+    Leading axes are broadcast against each other: users of shape (batch, 1, …) and
+    items of shape (batch, candidates, …) give predictions (batch, candidates), and
+    what depends on the users alone is computed once.
+    """
+
+    extra_columns: ClassVar[int] = 0
+
+    @abstractmethod
+    def forward(
+        self,
+        user: Tensor,
+        item: Tensor,
+        history: History | None = None,
+        features: Tensor | None = None,
+    ) -> Tensor:
+        """The prediction; `features` is (..., fields, dim + extra_columns)."""
+
+    def set_mean(self, mean: float) -> None:
+        """Let the predictions of an untrained model be about `mean`; 0 if it has no such place."""
+        del mean

@@ -1,0 +1,58 @@
+"""Neural matrix factorisation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from celrec.errors import CelrecError
+from celrec.models.history import History
+from celrec.models.interaction import Interaction
+from celrec.models.joined_linear import JoinedLinear
+from celrec.models.tower import flat
+
+
+class NeuMF(Interaction):
+    """y = w·[p∘q | MLP(p′, q′)] + c: a weighted dot product beside a network (He et al., WWW'17).
+
+    A row holds both vectors of its id, [p | p′], the first `product_dim` numbers being p.
+
+    >>> NeuMF(24)(torch.ones(7, 1, 24), torch.ones(7, 50, 24)).shape
+    torch.Size([7, 50])
+    """
+
+    def __init__(
+        self, dim: int, fields: int = 0, *, product_dim: int = 8, hidden: Sequence[int] = (16, 8)
+    ) -> None:
+        super().__init__()
+        if not 0 < product_dim < dim:
+            raise CelrecError(f"product_dim must lie in 1 … {dim - 1}, not {product_dim}")
+        self.product_dim = product_dim
+        self.first = JoinedLinear([dim - product_dim] * 2 + [fields * dim], hidden[0])
+        self.rest = torch.nn.Sequential(torch.nn.ReLU())
+        for width, following in pairwise(hidden):
+            self.rest.extend([torch.nn.Linear(width, following), torch.nn.ReLU()])
+        self.top = JoinedLinear([product_dim, hidden[-1]], 1)
+
+    def forward(
+        self,
+        user: Tensor,
+        item: Tensor,
+        history: History | None = None,
+        features: Tensor | None = None,
+    ) -> Tensor:
+        """See `Interaction`; the history is not looked at."""
+        del history
+        split = self.product_dim
+        product = user[..., :split] * item[..., :split]
+        deep = self.rest(self.first([user[..., split:], item[..., split:], flat(features, user)]))
+        predicted: Tensor = self.top([product, deep])
+        return predicted.squeeze(-1)
+
+    @torch.no_grad()
+    def set_mean(self, mean: float) -> None:
+        """The constant at the top."""
+        self.top.linear.bias.fill_(mean)

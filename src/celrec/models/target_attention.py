@@ -1,0 +1,48 @@
+"""Attention of a target to a history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from celrec.models._paired import paired
+from celrec.models.history import History
+
+
+class TargetAttention(nn.Module):
+    """How much each earlier item k matters for target q: softmax of MLP([q, k, q − k, q∘k]) / √dim.
+
+    The first layer is linear in its four inputs, so it is computed as
+    (W₁ + W₃)·q + (W₂ − W₃)·k + W₄·(q∘k): only the last part is made for every pair
+    of a target and an earlier item. An empty history has weights 0.
+
+    >>> history = History(torch.ones(7, 1, 20, 8), torch.ones(7, 1, 20, dtype=torch.bool))
+    >>> TargetAttention(8)(torch.ones(7, 50, 8), history).shape
+    torch.Size([7, 50, 20])
+    """
+
+    def __init__(self, dim: int, hidden: Sequence[int] = (16, 8)) -> None:
+        super().__init__()
+        self.dim = dim
+        self.first = nn.Linear(4 * dim, hidden[0])
+        layers: list[nn.Module] = [nn.PReLU()]
+        for width, following in zip(hidden, (*hidden[1:], 1), strict=True):
+            layers += [nn.Linear(width, following), nn.PReLU()]
+        self.rest = nn.Sequential(*layers[:-1])
+
+    def forward(self, target: Tensor, history: History) -> Tensor:
+        """The weights, (..., length), given targets (..., dim)."""
+        of_target, of_item, of_difference, of_product = self.first.weight.chunk(4, 1)
+        keys = history.vectors
+        pairs = paired(target.unsqueeze(-2) * of_product, keys, "hd,ld->lh")
+        alone = target @ (of_target + of_difference).T + self.first.bias
+        hidden = pairs + alone.unsqueeze(-2)
+        hidden = hidden + keys @ (of_item - of_difference).T
+        scores = self.rest(hidden).squeeze(-1) / self.dim**0.5
+        scores = scores.masked_fill(~history.filled, -torch.inf)
+        # A history without any item has no weights, instead of undefined ones.
+        empty = ~history.filled.any(-1, keepdim=True)
+        weights: Tensor = scores.masked_fill(empty, 0.0).softmax(-1) * history.filled
+        return weights

@@ -1,0 +1,47 @@
+"""A small network with one number at its top."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from celrec.models.joined_linear import JoinedLinear
+
+
+class Tower(nn.Module):
+    """Several inputs → hidden layers with PReLU → one number.
+
+    No batch normalisation and no dropout: the loss of a sample must not depend on
+    the others of its batch, or members could not be judged one by one.
+
+    >>> Tower([3, 5], [16, 8])([torch.ones(7, 1, 3), torch.ones(7, 50, 5)]).shape
+    torch.Size([7, 50])
+    """
+
+    def __init__(self, sizes: Sequence[int], hidden: Sequence[int]) -> None:
+        super().__init__()
+        self.first = JoinedLinear(sizes, hidden[0])
+        layers: list[nn.Module] = [nn.PReLU()]
+        for width, following in zip(hidden, (*hidden[1:], 1), strict=True):
+            layers += [nn.Linear(width, following), nn.PReLU()]
+        self.rest = nn.Sequential(*layers[:-1])
+
+    @property
+    def bias(self) -> Tensor:
+        """The constant that is added at the top."""
+        top = self.rest[-1]
+        return top.bias  # type: ignore[return-value]
+
+    def forward(self, inputs: Sequence[Tensor]) -> Tensor:
+        """One tensor for each of the sizes."""
+        top: Tensor = self.rest(self.first(inputs))
+        return top.squeeze(-1)
+
+
+def flat(features: Tensor | None, like: Tensor) -> Tensor:
+    """The vectors of all fields side by side, or nothing at all."""
+    if features is None:
+        return torch.zeros((*[1] * (like.ndim - 1), 0), dtype=like.dtype, device=like.device)
+    return features.flatten(-2)

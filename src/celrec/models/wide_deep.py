@@ -1,0 +1,50 @@
+"""Wide & Deep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from celrec.models.history import History
+from celrec.models.interaction import Interaction
+from celrec.models.tower import Tower, flat
+
+
+class WideDeep(Interaction):
+    """y = Σ w + MLP(a, b, features): a linear part beside a network (Cheng et al., 2016).
+
+    The weight w of every id and of every value of a feature is the last column of its row.
+
+    >>> WideDeep(8)(torch.ones(7, 1, 9), torch.ones(7, 50, 9)).shape
+    torch.Size([7, 50])
+    """
+
+    extra_columns = 1
+
+    def __init__(self, dim: int, fields: int = 0, *, hidden: Sequence[int] = (16, 8)) -> None:
+        super().__init__()
+        self.tower = Tower([dim, dim, fields * dim], hidden)
+
+    def forward(
+        self,
+        user: Tensor,
+        item: Tensor,
+        history: History | None = None,
+        features: Tensor | None = None,
+    ) -> Tensor:
+        """See `Interaction`; the history is not looked at."""
+        del history
+        wide = user[..., -1] + item[..., -1]
+        vectors = None
+        if features is not None:
+            wide = wide + features[..., -1].sum(-1)
+            vectors = features[..., :-1]
+        deep: Tensor = self.tower([user[..., :-1], item[..., :-1], flat(vectors, user)])
+        return wide + deep
+
+    @torch.no_grad()
+    def set_mean(self, mean: float) -> None:
+        """The constant at the top."""
+        self.tower.bias.fill_(mean)
