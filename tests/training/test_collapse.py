@@ -1,14 +1,17 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celrec import Planted, read
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
-from celrec.training._kernels import candidate_losses, member_gradients
+from celrec.training._kernels import candidate_losses, member_gradients, normal_equations
 from celrec.training.collapse import DenseCollapse, SparseCollapse, collapse
 from tests.data.logs import logs
 
@@ -17,10 +20,10 @@ FORMS = [DenseCollapse, SparseCollapse]
 
 
 @st.composite
-def tables(draw, ids):
+def tables(draw, ids, spare=2):
     """A table of any kind, for at least so many ids."""
-    ids += draw(st.integers(0, 2))
-    kind = draw(st.sampled_from(["full", "modulo", "clustered"]))
+    ids += draw(st.integers(0, spare))
+    kind = draw(st.sampled_from(["full", "modulo", "clustered", "mixed"]))
     torch.manual_seed(draw(st.integers(0, 1000)))
     if kind == "full":
         return FullEmbedding(ids, DIM)
@@ -29,6 +32,9 @@ def tables(draw, ids):
     table = ClusteredEmbedding(ids, DIM, max_clusters=min(ids, 5))
     for _ in range(draw(st.integers(0, 3))):
         move(table, draw)
+    if kind == "mixed":
+        warm = draw(st.lists(st.booleans(), min_size=ids, max_size=ids))
+        return MixedEmbedding.personalise(table, torch.tensor(warm))
     return table
 
 
@@ -45,13 +51,19 @@ def move(table, draw):
         table.weight.add_(torch.randn_like(table.weight), alpha=0.3)
 
 
+def rows_and_targets(log, users, items):
+    """The row of the user, the row of the item and the target of each interaction."""
+    user_rows = users.row_of(torch.tensor(log.user)).tolist()
+    item_rows = items.row_of(torch.tensor(log.item)).tolist()
+    return list(zip(user_rows, item_rows, log.target.tolist(), strict=True))
+
+
 def slow(log, users, items):
     """Interaction by interaction, in double precision."""
     a, b = users.weight.detach().double(), items.weight.detach().double()
     loss, user_slopes, item_slopes = 0.0, torch.zeros_like(a), torch.zeros_like(b)
-    for user, item, target in zip(log.user, log.item, log.target, strict=True):
-        r, k = int(users.row_of(torch.tensor(user))), int(items.row_of(torch.tensor(item)))
-        error = float(a[r] @ b[k]) - float(target)
+    for r, k, target in rows_and_targets(log, users, items):
+        error = float(a[r] @ b[k]) - target
         loss += error**2
         user_slopes[r] += 2 * error * b[k]
         item_slopes[k] += 2 * error * a[r]
@@ -147,14 +159,66 @@ def test_curvature_bounds_are_the_traces_of_the_second_derivatives_of_each_row(l
     users, items = data.draw(tables(log.num_users)), data.draw(tables(log.num_items))
     a, b = users.weight.detach().double(), items.weight.detach().double()
     user_traces, item_traces = torch.zeros(users.num_rows), torch.zeros(items.num_rows)
-    for user, item in zip(log.user, log.item, strict=True):
-        r, k = int(users.row_of(torch.tensor(user))), int(items.row_of(torch.tensor(item)))
+    for r, k, _ in rows_and_targets(log, users, items):
         user_traces[r] += 2 * b[k] @ b[k]
         item_traces[k] += 2 * a[r] @ a[r]
     for form in FORMS:
         found = form(log, users, items).curvature_bounds()
         torch.testing.assert_close(found[0], user_traces, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(found[1], item_traces, rtol=1e-4, atol=1e-5)
+
+
+def slow_equations(log, users, items, side, moments):
+    """Σ moment and Σ x·row over the interactions of each row of one side."""
+    tables = {"users": users, "items": items}
+    own, other = tables[side], tables["users" if side == "items" else "items"]
+    weight = other.weight.detach().double()
+    matrices = torch.zeros(own.num_rows, *moments.shape[1:], dtype=torch.float64)
+    right = torch.zeros(own.num_rows, DIM, dtype=torch.float64)
+    for user, item, target in rows_and_targets(log, users, items):
+        r, k = (user, item) if side == "users" else (item, user)
+        matrices[r] += moments[k].double()
+        right[r] += target * weight[k]
+    return matrices, right
+
+
+@settings(max_examples=50)
+@given(logs(), st.sampled_from(["users", "items"]), st.data())
+def test_normal_equations_are_those_of_a_loop_over_interactions(log, side, data):
+    users, items = data.draw(tables(log.num_users)), data.draw(tables(log.num_items))
+    own, other = (users, items) if side == "users" else (items, users)
+    moments = torch.randn(other.num_rows, DIM, DIM)
+    matrices, right = slow_equations(log, users, items, side, moments)
+    ends = sorted(data.draw(st.tuples(*[st.integers(0, own.num_rows)] * 2)))
+    for form in FORMS:
+        collapsed = form(log, users, items)
+        for rows in (slice(0, own.num_rows), slice(*ends)):
+            found = collapsed.normal_equations(side, moments, rows)
+            assert (found[0].dtype, found[1].dtype) == (torch.float32, torch.float32)
+            torch.testing.assert_close(found[0].double(), matrices[rows], rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(found[1].double(), right[rows], rtol=1e-4, atol=1e-4)
+
+
+@settings(max_examples=30)
+@given(logs(), st.data())
+def test_other_targets_take_the_place_of_those_of_the_log(log, data):
+    users, items = data.draw(tables(log.num_users)), data.draw(tables(log.num_items))
+    targets = np.random.default_rng(0).normal(size=len(log)).astype(np.float32)
+    other = replace(log, target=targets)
+    for form in FORMS:
+        collapsed = form(log, users, items)
+        check(collapsed, log, users, items)
+        collapsed.retarget(targets)
+        check(collapsed, other, users, items)
+        assert collapsed.squares == pytest.approx(sum(x * x for x in targets.tolist()))
+        for table in (users, items):
+            if isinstance(table, ClusteredEmbedding):  # they stay through the moves
+                move(table, data.draw)
+                check(collapsed, other, users, items)
+        moments = torch.randn(items.num_rows, DIM, DIM)
+        _, found = collapsed.normal_equations("users", moments, slice(users.num_rows))
+        _, right = slow_equations(other, users, items, "users", moments)
+        torch.testing.assert_close(found.double(), right, rtol=1e-4, atol=1e-4)
 
 
 def test_one_cell_of_the_dense_form_may_have_more_interactions_than_float32_can_count():
@@ -234,3 +298,22 @@ def test_member_gradients_are_those_of_a_loop(interactions, data):
             error = targets[n] - other[partners[n]] @ own[rows[j]]
             expected += 2 * error * other[partners[n]]
         assert np.allclose(gradient, expected, rtol=1e-4, atol=1e-4)
+
+
+@given(grouped(), st.data())
+def test_the_equations_of_rows_in_the_middle_are_those_of_a_loop(interactions, data):
+    starts, partners, sums = interactions
+    ids = len(starts) - 1
+    first, last = sorted(data.draw(st.tuples(*[st.integers(0, ids)] * 2)))
+    rng = np.random.default_rng(0)
+    moments, weight = (rng.normal(size=(4, n)).astype(np.float32) for n in (DIM * DIM, DIM))
+    counts = rng.integers(1, 5, len(partners)).astype(np.float32)
+    matrices = np.zeros((last - first, DIM * DIM), np.float32)
+    right = np.zeros((last - first, DIM), np.float32)
+    normal_equations(starts, partners, counts, sums, moments, weight, first, matrices, right)
+    for r in range(first, last):
+        its = range(starts[r], starts[r + 1])
+        matrix = sum((counts[n] * moments[partners[n]] for n in its), np.zeros(DIM * DIM))
+        vector = sum((sums[n] * weight[partners[n]] for n in its), np.zeros(DIM))
+        assert np.allclose(matrices[r - first], matrix, atol=1e-4)
+        assert np.allclose(right[r - first], vector, atol=1e-4)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import torch
 from hypothesis import given, settings
@@ -5,10 +7,12 @@ from hypothesis import strategies as st
 
 from celrec import read
 from celrec.clustering.autograd_evidence import AutogradEvidence
+from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.training.dot_product_evidence import DotProductEvidence
 from celrec.training.factorisation import Factorisation
+from celrec.training.residuals import Residuals
 from tests.data.logs import logs
 
 
@@ -45,6 +49,61 @@ def test_both_sides_agree_with_autograd(log, seed, share_users):
         torch.testing.assert_close(fast.own_losses(), slow.own_losses(), rtol=1e-4, atol=1e-3)
 
 
+def biased(users, items):
+    model = Factorisation(BiasedEmbedding(users), BiasedEmbedding(items))
+    with torch.no_grad():
+        for bias in model.biases:
+            bias.normal_()
+    return model
+
+
+@settings(max_examples=30)
+@given(logs(), st.integers(0, 99), st.sampled_from(["users", "items"]), st.booleans())
+def test_with_biases_the_evidence_is_that_of_a_plain_model_on_what_they_leave(
+    log, seed, side, fitted
+):
+    torch.manual_seed(seed)
+    users, items = clustered(log.num_users, seed), clustered(log.num_items, seed + 1)
+    model, plain = biased(users, items), Factorisation(users, items)
+    residuals = Residuals(model, log)
+    evidence = DotProductEvidence(model, log, side, residuals)
+    evidence.losses()
+    if fitted:  # what is left changes after the evidence was made
+        residuals.fit_biases()
+    bias = model.biases
+    known = bias.mean + bias.users[torch.tensor(log.user)] + bias.items[torch.tensor(log.item)]
+    left = log.target - known.detach().numpy()
+    expected = DotProductEvidence(plain, replace(log, target=left), side)
+    members = torch.arange(log.num_users if side == "users" else log.num_items)
+    alone = DotProductEvidence(model, log, side)  # that finds out itself
+    for each in (evidence, alone):
+        for found, wanted in (
+            (each.losses(), expected.losses()),
+            (each.own_losses(), expected.own_losses()),
+            (each.gradients(members), expected.gradients(members)),
+            (each.partners(members), expected.partners(members)),
+            (each.interactions(), expected.interactions()),
+        ):
+            torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-3)
+
+
+@settings(max_examples=30)
+@given(logs(), st.integers(0, 99), st.sampled_from(["users", "items"]))
+def test_with_biases_both_sides_agree_with_autograd(log, seed, side):
+    torch.manual_seed(seed)
+    model = biased(clustered(log.num_users, seed), clustered(log.num_items, seed + 1))
+    table = {"users": model.user_rows, "items": model.item_rows}[side]
+    ids = torch.from_numpy(log.user.astype(np.int64)), torch.from_numpy(log.item.astype(np.int64))
+    target = torch.tensor(log.target)
+    slow = AutogradEvidence(table, lambda _: (model(*ids) - target).square(), data=[None])
+    fast = DotProductEvidence(model, log, side)
+    members = torch.arange(table.num_embeddings)
+    torch.testing.assert_close(
+        fast.gradients(members).float(), slow.gradients(members), rtol=1e-4, atol=1e-3
+    )
+    torch.testing.assert_close(fast.losses(), slow.losses(), rtol=1e-4, atol=1e-3)
+
+
 @given(logs(), st.integers(0, 9))
 def test_partners_are_the_mean_rows_of_those_interacted_with(log, seed):
     torch.manual_seed(seed)
@@ -61,6 +120,9 @@ def test_rows_with_an_unseen_id_do_not_count():
     train = read({"user": [1, 2, 2], "item": [1, 1, 2], "rating": [1.0, 2.0, 3.0]})
     more = read({"user": [1, 9, 2], "item": [1, 2, 9], "rating": [1.0, 2.0, 3.0]}, like=train)
     model = Factorisation(FullEmbedding(2, 4), clustered(2, 0, clusters=2))
-    evidence = DotProductEvidence(model, more, "items")
-    assert evidence.interactions().tolist() == [1, 0]
-    assert evidence.losses().shape == (2, 2)
+    with_biases = biased(FullEmbedding(2, 4), clustered(2, 0, clusters=2))
+    for each in (model, with_biases):
+        evidence = DotProductEvidence(each, more, "items")
+        assert evidence.interactions().tolist() == [1, 0]
+        assert evidence.losses().shape == (2, 2)
+        assert evidence.losses()[1].tolist() == [0, 0]

@@ -10,11 +10,15 @@ from celrec import CelrecError, Planted, load_dataset
 from celrec.clustering.autograd_evidence import AutogradEvidence
 from celrec.clustering.clusterer import Clusterer
 from celrec.clustering.reassignment import Reassignment
+from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.mixed import MixedEmbedding
 from celrec.training.dot_product_evidence import DotProductEvidence
 from celrec.training.factorisation import Factorisation
 from celrec.training.gradient_descent import OPTIMISERS, Descent, GradientDescent
+from tests.training.test_least_squares import assert_resumes
+from tests.training.test_residuals import SlowBiases
 
 
 class PlainDescent:
@@ -25,12 +29,24 @@ class PlainDescent:
         self.user = torch.from_numpy(log.user.astype(np.int64))
         self.item = torch.from_numpy(log.item.astype(np.int64))
         self.target = torch.tensor(log.target)
-        self.optimizer = OPTIMISERS[how.optimiser](model.parameters(), lr=how.learning_rate)
+        self.tables = (model.user_rows, model.item_rows)
+        self.anchors = [table.weight.detach().clone() for table in self.tables]
+        self.biases, self.steps = SlowBiases(model, log, how.l2_biases) if model.biases else None, 0
+        weights = [table.weight for table in self.tables]
+        self.optimizer = OPTIMISERS[how.optimiser](weights, lr=how.learning_rate)
 
     def objective(self, _=None):
         return (self.model(self.user, self.item) - self.target).square()
 
-    def penalty(self, table):
+    def fit_biases(self):
+        biases = self.model.biases
+        with torch.no_grad():
+            known = biases.mean + biases.users[self.user] + biases.items[self.item]
+            self.biases.fit((self.model(self.user, self.item) - known).double().numpy())
+            biases.users.copy_(torch.tensor(self.biases.users))
+            biases.items.copy_(torch.tensor(self.biases.items))
+
+    def penalty(self, table, anchor):
         rows, how = table.weight[: table.num_rows], self.how
         penalty = how.l2 / 2 * rows.square().sum()
         if isinstance(table, ClusteredEmbedding):
@@ -40,15 +56,19 @@ class PlainDescent:
                 if parent >= 0:
                     gap = rows[child] - rows[parent]
                     penalty = penalty + how.shrink_to_parent * gap.square().sum()
+        if isinstance(table, MixedEmbedding):
+            penalty = penalty + how.pull_to_anchor / 2 * (rows - anchor).square().sum()
         return penalty
 
     def step(self):
-        tables = (self.model.users, self.model.items)
-        weights = [table.weight for table in tables]
+        if self.biases and self.steps % 10 == 0:
+            self.fit_biases()
+        self.steps += 1
+        weights = [table.weight for table in self.tables]
         losses = self.objective()
         data = torch.autograd.grad(losses.sum(), weights)
-        for table, slope in zip(tables, data, strict=True):
-            (penalty,) = torch.autograd.grad(self.penalty(table), [table.weight])
+        for table, anchor, slope in zip(self.tables, self.anchors, data, strict=True):
+            (penalty,) = torch.autograd.grad(self.penalty(table, anchor), [table.weight])
             sharing = torch.bincount(
                 table.row_of(torch.arange(table.num_embeddings)), minlength=len(slope)
             ).clamp(min=1)[:, None]
@@ -126,6 +146,80 @@ def test_a_step_is_the_step_of_autograd(how):
     )
 
 
+@settings(max_examples=25)
+@given(
+    how=st.builds(
+        Descent,
+        optimiser=st.sampled_from(list(OPTIMISERS)),
+        learning_rate=st.just(1e-3),
+        l2=st.floats(0, 5),
+        average=st.booleans(),
+        penalty_inside=st.booleans(),
+        projection=st.sampled_from(["clip", "none"]),
+        pull_to_anchor=st.sampled_from([0.0, 20.0]),
+        l2_biases=st.sampled_from([0.0, 5.0]),
+    ),
+    biased=st.booleans(),
+)
+def test_rows_of_a_mixed_table_move_as_autograd_says_with_biases_and_without(how, biased):
+    log = Planted(rows=400, users=20, items=30, dim=3).interactions()
+    model = mixed_model(log, biased)
+    twin = copy.deepcopy(model)
+    fast, slow = GradientDescent(model, log, how), PlainDescent(twin, log, how)
+    fast.residuals.start()
+    if biased:
+        slow.biases.start()
+        twin.biases.mean.fill_(slow.biases.mean)
+    for step in range(12):  # biases are fitted before the first and the eleventh
+        assert fast.step() == pytest.approx(slow.step(), rel=1e-4), step
+    torch.testing.assert_close(
+        model.user_rows.weight[:-1], twin.user_rows.weight[:-1], rtol=1e-3, atol=1e-3
+    )
+    torch.testing.assert_close(model.item_rows.weight, twin.item_rows.weight, rtol=1e-3, atol=1e-3)
+    if biased:
+        for found, expected in zip(model.biases, twin.biases, strict=True):
+            torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+
+
+def mixed_model(log, biased, seed=0):
+    torch.manual_seed(seed)
+    shared = ClusteredEmbedding(log.num_items, 6, max_clusters=4)
+    shared.start_from(torch.arange(log.num_items) % 4)
+    warm = torch.arange(log.num_items) % 3 == 0
+    sides = FullEmbedding(log.num_users, 6), MixedEmbedding.personalise(shared, warm)
+    return Factorisation(*map(BiasedEmbedding, sides)) if biased else Factorisation(*sides)
+
+
+def test_bounded_steps_are_short_enough_for_a_strong_pull():
+    log = Planted(rows=400, users=20, items=30, dim=3).interactions()
+    model = mixed_model(log, biased=False)
+    before = model.items.weight.detach().clone()
+    how = Descent(learning_rate=0.1, projection="none", pull_to_anchor=1e5, bounded=True)
+    descent = GradientDescent(model, log, how)
+    for _ in range(20):
+        descent.step()
+    torch.testing.assert_close(model.items.weight.detach(), before, rtol=0, atol=0.02)
+
+
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+@pytest.mark.parametrize("kind", ["clustered", "mixed"])
+@pytest.mark.parametrize("biased", [False, True])
+def test_going_on_from_a_saved_state_is_never_to_have_stopped(optimiser, kind, biased, tmp_path):
+    log = Planted(rows=400, users=20, items=30, dim=3).interactions()
+    how = Descent(optimiser, learning_rate=1e-2, average=False, bounded=optimiser == "gd")
+
+    def make(seed):
+        if kind == "mixed":
+            return mixed_model(log, biased, seed)
+        tables = FullEmbedding(log.num_users, 6), ClusteredEmbedding(30, 6, max_clusters=30)
+        model = Factorisation(*map(BiasedEmbedding, tables)) if biased else Factorisation(*tables)
+        model.initialise(torch.Generator().manual_seed(seed))
+        return model
+
+    # Saved between two fits of the biases, and run beyond the next.
+    assert_resumes(make, lambda model: GradientDescent(model, log, how), tmp_path, steps=(12, 11))
+
+
 def test_the_collapsed_trajectory_is_the_plain_one_on_planted_data():
     log = Planted(rows=5000, users=100, items=120, dim=4, noise=0.3).interactions()
     how = Descent(learning_rate=2e-4, l2=1.0, shrink_to_mean=5.0)
@@ -159,6 +253,12 @@ def test_wrong_names_are_told_with_the_choices():
         Descent(optimiser="sgd")
     with pytest.raises(CelrecError, match="projection must be one of clip"):
         Descent(projection="relu")
+
+
+@pytest.mark.parametrize("name", ["pull_to_anchor", "l2_biases"])
+def test_negative_strengths_are_told(name):
+    with pytest.raises(CelrecError, match=f"{name} must not be negative, not -1"):
+        Descent(**{name: -1.0})
 
 
 def test_bounded_steps_never_raise_the_loss_where_plain_ones_blow_up():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,7 +49,7 @@ def training_progress(plan: Plan) -> Iterator[Watcher]:
                 total=(how.personal if personal else how.schedule).steps,
                 description=(
                     f"{stage}: step {judgement.step:,}  clusters {judgement.clusters:,}  "
-                    f"train {judgement.train_loss:.4f}  valid {judgement.valid_loss:.4f}  "
+                    f"train {judgement.train_loss:.4f}  {_valid(judgement)}"
                     f"moved {judgement.moved:,}"
                 ),
             )
@@ -56,11 +57,16 @@ def training_progress(plan: Plan) -> Iterator[Watcher]:
         yield watch
 
 
+def _valid(judgement: Judgement) -> str:
+    told = math.isfinite(judgement.valid_loss)
+    return f"valid {judgement.valid_loss:.4f}  " if told else ""
+
+
 def show_result(data: str, plan: Plan, result: dict[str, Any], out: Path | None) -> None:
     """Print what was reached."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(style="dim")
-    table.add_column()
+    table.add_column(overflow="fold")
     test, size = result["test"], result["bytes"]
     table.add_row("data", escape(data))
     table.add_row("model", f"{plan.model}, {plan.side} compressed with {plan.embedding}")

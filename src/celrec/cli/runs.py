@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -47,6 +47,8 @@ def evaluate(
             raise CelrecError(f"{run}: it does not say what it was tested on; give DATA")
         whole = open_data(source["data"], **reading)
         log = split_of(whole, source["fold"], source["seed"]).test
+        if not len(log):
+            raise CelrecError(f"{run}: no rows were left to test it on; give DATA")
     else:
         log = open_data(data, **reading)
     events = read(log.to_frame(), like=trained.known)
@@ -88,7 +90,8 @@ def clusters(
 
     if side not in ("items", "users"):
         raise CelrecError(f"side must be items or users, not {side!r}")
-    table: pl.DataFrame = getattr(load_run(run), side)
+    trained = load_run(run)
+    table: pl.DataFrame = getattr(trained, side)
     if "cluster" not in table.columns:
         raise CelrecError(f"{run}: the {side} are not clustered; look at the other --side")
     label = "title" if "title" in table.columns else "id"
@@ -119,4 +122,29 @@ def clusters(
             "none" if row["mean_target"] is None else f"{row['mean_target']:.2f}",
             " · ".join(row["examples"]),
         )
-    Console(highlight=False, markup=False, emoji=False).print(shown)
+    console = Console(highlight=False, markup=False, emoji=False)
+    console.print(shown)
+    if side == "items" and (found := trained.result.get("diagnostics")):
+        console.print(_told(found))
+
+
+def _told(found: dict[str, Any]) -> str:
+    """The diagnostics in words, those that there are."""
+    words = [f"duplicate rows: {found['duplicate_rows']:,}"]
+    words.append(f"rows outside the central region: {found['outside_central']:.0%}")
+    if found["rating_spread"] is not None:
+        words.append(
+            f"standard deviation of ratings: {found['rating_spread']:.2f} in a cluster, "
+            f"{found['rating_spread_overall']:.2f} overall"
+        )
+    if found["genre_entropy_normalised"] is not None:
+        words.append(
+            f"entropy of genres over clusters: {found['genre_entropy']:.2f}, "
+            f"{found['genre_entropy_normalised']:.0%} of the most it could be"
+        )
+    if found["eigenvalue_ratio"] is not None:
+        words.append(
+            "largest eigenvalue of a large cluster's gradients over the second, median: "
+            f"{found['eigenvalue_ratio']:.1f}"
+        )
+    return "\n".join(words)

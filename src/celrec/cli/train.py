@@ -87,6 +87,7 @@ def train(
     from celrec.cli._training import resumable, show_result, training_progress
     from celrec.data.datasets.library import open_data
     from celrec.evaluation.accuracy import Accuracy
+    from celrec.evaluation.diagnose import diagnose
     from celrec.training.checkpoint import Checkpoint
     from celrec.training.fit import fit
     from celrec.training.plan import Plan
@@ -138,6 +139,7 @@ def train(
         },
         "seconds": seconds,
         "growth": fitted.growth,
+        "diagnostics": diagnose(fitted.model, learned) if embedding == "cel" else None,
     }
     if out is not None:
         save_run(out, learned, fitted.model, plan, fitted.judgements, source, result)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -69,7 +69,7 @@ class AutogradEvidence(Evidence):
         table = self._table
         total = table.weight.new_zeros(table.num_embeddings, table.embedding_dim)
         with self._evaluating():
-            for batch in self._batches():
+            for batch in self._batches(members):
                 looked_up: list[tuple[Tensor, Tensor]] = []
 
                 def leaf(ids: Tensor, kept: list[tuple[Tensor, Tensor]] = looked_up) -> Tensor:
@@ -118,7 +118,9 @@ class AutogradEvidence(Evidence):
             "not tell; choose another split method"
         )
 
-    def _batches(self) -> Sequence[Any]:
+    def _batches(self, members: Tensor | None = None) -> Iterable[Any]:
+        """The batches, or if only these members matter, at least those that hold them."""
+        del members
         return self._window if self._data is None else self._data
 
     def _samples(self) -> Iterator[tuple[Any, Tensor, Tensor]]:

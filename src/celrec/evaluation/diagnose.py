@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import Any
 
@@ -21,7 +22,8 @@ def diagnose(model: Factorisation, log: Interactions) -> dict[str, Any]:
 
     Rows that ids have alone count as clusters too. The ratio is that of the
     gradients in each row that is shared by more ids than it has dimensions: with
-    fewer, something always stands out. None if there are no such rows.
+    fewer, something always stands out. Rows whose ids pull in one direction only,
+    or not at all, have none. None if there are no such rows.
     """
     table = model.item_rows
     everyone = torch.arange(table.num_embeddings)
@@ -37,4 +39,5 @@ def diagnose(model: Factorisation, log: Interactions) -> dict[str, Any]:
         eigenvalue_ratio(evidence.gradients(everyone[torch.from_numpy(rows == row)]))
         for row in large
     ]
+    ratios = [ratio for ratio in ratios if math.isfinite(ratio)]
     return {**asdict(found), "eigenvalue_ratio": float(np.median(ratios)) if ratios else None}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from string import ascii_uppercase
+
 import torch
 from torch import Tensor
-
-_LETTERS = "abcdefgh"
 
 
 def paired(left: Tensor, right: Tensor, ends: str) -> Tensor:
@@ -23,7 +23,7 @@ def paired(left: Tensor, right: Tensor, ends: str) -> Tensor:
     lead = left.shape[: left.ndim - len(first)]
     lead_right = right.shape[: right.ndim - len(second)]
     axes = max(len(lead), len(lead_right))
-    letters = _LETTERS[:axes]
+    letters = ascii_uppercase[:axes]  # the ends have lower case
     names = []
     for tensor_lead in (lead, lead_right):
         own = letters[axes - len(tensor_lead) :]

@@ -64,8 +64,14 @@ class DIEN(Interaction):
     def read(self, history: History) -> Tensor:
         """The state of interest after each earlier item, (..., length, dim)."""
         vectors = history.vectors * history.filled.unsqueeze(-1)
-        states: Tensor = self.reader(vectors.flatten(0, -3))[0]
-        return states.view(vectors.shape)
+        if not vectors.shape[-2]:
+            return vectors
+        # A GRU changes its state even where it reads zeros, so it reads the empty places last.
+        order = history.filled.logical_not().argsort(stable=True, dim=-1)
+        places = order.unsqueeze(-1).expand_as(vectors)
+        ordered = vectors.gather(-2, places)
+        states: Tensor = self.reader(ordered.unsqueeze(0).flatten(0, -3))[0]
+        return torch.zeros_like(ordered).scatter(-2, places, states.view(ordered.shape))
 
     def next_item_score(self, states: Tensor, item: Tensor) -> Tensor:
         """For the auxiliary loss: the logit that `item` comes next after a state of interest."""

@@ -100,4 +100,6 @@ def starting_clusters(start: str, log: Interactions, side: str, seed: int) -> ND
         return run_clusters(log, side, start)
     if name in ("random", "ratings") and not (number.isdecimal() and int(number) > 0):
         raise CelrecError(f"start needs a number of clusters, as in {name}:20, not {start!r}")
-    return CLUSTERINGS[name](log, side, int(number or 0), seed)
+    # More clusters than ids would be empty.
+    count = min(int(number or 0), len(_counts(log, side)))
+    return CLUSTERINGS[name](log, side, count, seed)

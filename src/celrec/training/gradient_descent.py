@@ -62,6 +62,9 @@ class Descent:
         ):
             if value not in known:
                 raise CelrecError(f"{name} must be one of {', '.join(known)}, not {value!r}")
+        for name in ("pull_to_anchor", "l2_biases"):
+            if not getattr(self, name) >= 0:
+                raise CelrecError(f"{name} must not be negative, not {getattr(self, name)}")
 
 
 class GradientDescent(Solver):

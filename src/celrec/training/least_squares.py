@@ -161,7 +161,8 @@ class AlternatingLeastSquares(Solver):
             # A dimension that nobody uses must not become infinitely stiff, nor by rounding worse.
             spread.diagonal().add_(_LEAST_SPREAD * float(moments.diagonal().mean()))
             spread /= table.num_rows
-            self._precisions[side] = torch.linalg.inv(spread)
+            # Its inverse must be symmetric to the last bit, as rows without data rest on it alone.
+            self._precisions[side] = torch.cholesky_inverse(torch.linalg.cholesky(spread))
 
     def _anchor(self, side: str, rows: slice) -> Tensor:
         """Where the rows are drawn to."""

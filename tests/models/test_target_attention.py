@@ -1,0 +1,81 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from celrec.models.history import History
+from celrec.models.target_attention import TargetAttention
+from tests.models import slow
+
+DIM = 3
+
+
+@st.composite
+def units(draw):
+    hidden = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    return slow.shaken(TargetAttention(DIM, hidden), draw(st.integers(0, 1000)))
+
+
+@given(units(), slow.samples(DIM, lengths=(0, 6)))
+@settings(max_examples=60)
+def test_weights_are_those_of_the_four_inputs_side_by_side(unit, sample):
+    weights = unit(sample.item, sample.history)
+    expected = torch.zeros(len(weights), dtype=torch.float64)
+    attended = slow.attention(unit, sample.item.tolist(), slow.known(sample.history))
+    expected[sample.history.filled] = torch.tensor(attended, dtype=torch.float64)
+    torch.testing.assert_close(weights, expected)
+
+
+@given(units(), st.lists(st.lists(st.booleans(), min_size=5, max_size=5), max_size=4))
+@settings(max_examples=30)
+def test_weights_of_filled_places_sum_to_one_and_those_of_empty_ones_are_zero(unit, filled):
+    filled = torch.tensor(filled, dtype=torch.bool).view(-1, 5)
+    history = History(torch.randn(len(filled), 5, DIM).double(), filled)
+    weights = unit(torch.randn(len(filled), DIM).double(), history)
+    assert bool((weights[filled] > 0).all())
+    assert not weights[~filled].any()
+    torch.testing.assert_close(weights.sum(-1), filled.any(-1).double())
+
+
+def test_equal_items_have_equal_weights():
+    history = History(torch.randn(3).expand(2, 4, 3), torch.tensor([[True] * 4, [False, True] * 2]))
+    weights = TargetAttention(3)(torch.randn(2, 3), history)
+    torch.testing.assert_close(weights, torch.tensor([[0.25] * 4, [0, 0.5] * 2]))
+
+
+def test_scores_are_divided_by_the_root_of_the_dimension():
+    # A unit that says the sum of k: with keys of 0 and of x, odds of exp(4·x / √4).
+    unit = TargetAttention(4, [1])
+    with torch.no_grad():
+        for value in unit.parameters():
+            value.zero_()
+        unit.first.weight[:, 4:8] = 1
+        unit.rest[-1].weight.fill_(1)
+    history = History(torch.tensor([[0.0] * 4, [1.5] * 4]), torch.ones(2, dtype=torch.bool))
+    weights = unit(torch.randn(4), history)
+    assert (weights[1] / weights[0]).item() == pytest.approx(math.exp(3), rel=1e-5)
+
+
+@pytest.mark.parametrize(("lead", "lead_history"), [((4, 5), (4, 1)), ((5, 4), (4,)), ((5,), ())])
+def test_each_target_attends_as_if_it_were_alone(lead, lead_history):
+    unit = slow.shaken(TargetAttention(DIM))
+    history = History(
+        torch.randn(*lead_history, 6, DIM).double(), torch.rand(*lead_history, 6) > 0.4
+    )
+    targets = torch.randn(*lead, DIM).double()
+    weights = unit(targets, history)
+    assert weights.shape == (*lead, 6)
+    for place in torch.cartesian_prod(*map(torch.arange, lead)).view(-1, len(lead)).tolist():
+        own = History(slow.at(history.vectors, place, 2), slow.at(history.filled, place))
+        torch.testing.assert_close(weights[tuple(place)], unit(targets[tuple(place)], own))
+
+
+def test_the_four_inputs_are_never_made_for_every_pair():
+    unit, pairs = TargetAttention(16, [2, 2]), 3 * 20 * 10
+    history = History(torch.randn(3, 1, 10, 16), torch.ones(3, 1, 10, dtype=torch.bool))
+    with slow.LargestTensor() as largest:
+        unit(torch.randn(3, 20, 16), history)
+    assert largest.size < pairs * 16
+    assert largest.size == 3 * 20 * 2 * 16  # each target with the weights of the products
