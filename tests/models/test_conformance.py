@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
@@ -259,6 +259,8 @@ def test_a_missing_history_is_told(make_sequential):
     st.integers(0, 1000),
     st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=9),
 )
+@example(0, [3.4e38])
+@example(0, [3.4e38, -3.4e38, 1.0])  # so large that products overflow
 @settings(max_examples=40)
 def test_what_stands_in_empty_places_never_matters(seed, numbers):
     for make in SEQUENTIAL:

@@ -78,6 +78,15 @@ def test_it_reads_what_is_filled_and_skips_the_rest(sample):
     torch.testing.assert_close(states[history.filled], expected)
 
 
+def test_no_number_in_an_empty_place_overflows_a_state():
+    model = DIEN(2)
+    with torch.no_grad():
+        model.reader.weight_ih_l0[:] = torch.tensor([2.0, -2.0])  # ∞ − ∞, were it read
+    history = History(torch.full((3, 2), 3e38), torch.zeros(3, dtype=torch.bool))
+    assert model.read(history).isfinite().all()
+    assert model(torch.randn(2), torch.randn(2), history).isfinite()
+
+
 @pytest.mark.parametrize("lead", [(), (1,), (4,), (4, 1), (2, 3), (0,), (0, 1)])
 def test_histories_are_read_one_by_one(lead):
     model = slow.shaken(DIEN(3))
@@ -132,3 +141,12 @@ def test_its_layers_have_the_widths_of_the_paper():
         widths = [(layer.in_features, layer.out_features) for layer in linear]
         assert widths == [(first, 16), (16, 8), (8, 1)]
     assert (model.reader.input_size, model.reader.hidden_size, model.reader.num_layers) == (8, 8, 1)
+
+
+def test_each_network_has_the_widths_that_were_asked_for_it():
+    model = DIEN(3, hidden=[2, 5], attention=[4], auxiliary=[6, 1, 7])
+    widths = {}
+    for name in ("tower", "attention", "auxiliary"):
+        *hidden, _ = slow.layers(getattr(model, name), torch.nn.Linear)
+        widths[name] = [layer.out_features for layer in hidden]
+    assert widths == {"tower": [2, 5], "attention": [4], "auxiliary": [6, 1, 7]}

@@ -10,6 +10,7 @@ from celrec import CelrecError, Planted, Split
 from celrec.training import checkpoint as checkpoint_module
 from celrec.training.checkpoint import Checkpoint
 from celrec.training.fit import fit, make_model
+from celrec.training.gradient_descent import Descent
 from celrec.training.offline_training import OfflineTraining
 from celrec.training.plan import Plan
 from celrec.training.presets import PRESETS
@@ -122,6 +123,17 @@ def test_what_was_finished_is_not_trained_again(tmp_path):
     checkpoint = Checkpoint(tmp_path / "state", asdict(plan), resume=True)
     again = fit(split(), plan, lambda *_: pytest.fail("it trains"), checkpoint)
     assert_same(again, first)
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_a_stage_begins_with_new_rows_or_with_those_there_are(fresh):
+    plan = Plan("cel", "5", rank=3)
+    model = make_model(split().train, plan)
+    before = model.users.weight.detach().abs_().clone()
+    how = replace(plan.settings(), solver=Descent(learning_rate=0.0))
+    training = OfflineTraining(model, split().train, split().valid, how)
+    Checkpoint().run("stage", training, lambda *_: None, fresh=fresh)
+    assert torch.equal(model.users.weight, before) != fresh
 
 
 # When the state is kept.

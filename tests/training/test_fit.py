@@ -26,7 +26,11 @@ from celrec.training.presets import PRESETS
 def quick(monkeypatch):
     for model in PRESETS:
         schedule = replace(PRESETS[model]["default"].schedule, steps=30)
-        how = replace(PRESETS[model]["default"], schedule=schedule, personal=Schedule(20, 0, 0, 0))
+        how = replace(
+            PRESETS[model]["default"],
+            schedule=schedule,
+            personal=Schedule(20, 0, 0, 0, judge_every=1),
+        )
         monkeypatch.setitem(PRESETS[model], "default", how)
 
 
@@ -148,6 +152,8 @@ def test_who_has_data_enough_gets_a_row(split, side, model, personalise, above):
         assert 1 <= table.shared_rows <= 5
         assert len(table.weight) == table.num_rows
     assert set(fitted.chosen) == {"choose", "personalise"}
+    # It goes on from what the clusters have learned, and tells so from the first step on.
+    assert fitted.judgements["personalise"][0].train_loss < 0.5 * np.var(split.train.target)
 
 
 # As many clusters as validation data call for.

@@ -104,6 +104,27 @@ def test_the_same_seed_gives_the_same_model_and_another_seed_another(split):
     assert not equal(one, other)
 
 
+def test_a_start_has_its_seed_and_may_scale_each_row(split):
+    one, same, other, scaled = (model_for(split) for _ in range(4))
+    for model, changes in ((one, {}), (same, {}), (other, {"seed": 1}), (scaled, {"per_row": 1})):
+        how = replace(HOW, seed=changes.get("seed", 0), per_row_start="per_row" in changes)
+        OfflineTraining(model, split.train, split.valid, how).start()
+    assert equal(one, same)
+    assert not torch.equal(one.users.weight, other.users.weight)
+    largest = scaled.users.weight[: split.train.num_users].amax(1)
+    assert torch.equal(largest, torch.ones_like(largest))
+    assert (one.users.weight[: split.train.num_users].amax(1) < 1).sum() > 100
+
+
+def test_the_moves_have_their_seed_too(noise):
+    one, other = (model_for(noise) for _ in range(2))
+    for model, seed in ((one, 0), (other, 1)):
+        model.initialise(torch.Generator().manual_seed(0))
+        how = replace(with_schedule(HOW, steps=45), seed=seed)
+        OfflineTraining(model, noise.train, noise.valid[:0], how).run()
+    assert not torch.equal(one.items.assignment, other.items.assignment)
+
+
 def test_both_sides_can_be_clustered(split):
     log = split.train
     users = ClusteredEmbedding(log.num_users, 8, max_clusters=10)
@@ -231,15 +252,18 @@ def test_growth_can_be_stopped_before_all_clusters_are_there(noise):
 
 @pytest.mark.parametrize("least_gain", [0.0, 1e-3, 1e-2, 0.1])
 def test_an_error_that_is_lower_by_less_is_not_better(split, least_gain):
-    how = with_schedule(HOW, least_gain=least_gain, steps=150, judge_every=5, patience=100)
-    model = model_for(split)
-    training = trained(model, split.train, split.valid, how)
-    best, variance = training.judgements[0], float(np.var(split.valid.target))
+    schedule = {"least_gain": least_gain, "steps": 40, "judge_every": 2, "patience": 100}
+    how = with_schedule(Plan(compression="6", rank=4).settings(), **schedule)
+    model = make_model(split.train, Plan(compression="6", rank=4))
+    # On a scale of its own, as what counts is the share of the variance.
+    log, valid = (replace(part, target=part.target / 8) for part in (split.train, split.valid))
+    training = trained(model, log, valid, how)
+    best, variance = training.judgements[0], float(np.var(valid.target))
     for judgement in training.judgements:
         if judgement.valid_loss < best.valid_loss - least_gain * variance:
             best = judgement
     assert training.best == best
-    assert error(model, split.valid) == pytest.approx(best.valid_loss, rel=1e-6)
+    assert error(model, valid) == pytest.approx(best.valid_loss, rel=1e-6)
 
 
 # Ids that are not known.
