@@ -8,7 +8,6 @@ again: a run that was stopped goes on where it was.
 
 import argparse
 import json
-import math
 import subprocess
 import sys
 from pathlib import Path
@@ -73,7 +72,7 @@ def summarise(path: Path) -> None:
         .agg(
             folds=pl.len(),
             mse=pl.col("mse").mean(),
-            error=pl.col("mse").std() / math.sqrt(_FOLDS),
+            error=pl.col("mse").std() / pl.len().sqrt(),
             cold=pl.col("cold").mean(),
             rows=pl.col("rows").mean(),
             bytes=pl.col("bytes").mean(),

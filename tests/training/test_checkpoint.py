@@ -1,6 +1,7 @@
 from dataclasses import asdict, replace
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -134,6 +135,19 @@ def test_a_stage_begins_with_new_rows_or_with_those_there_are(fresh):
     training = OfflineTraining(model, split().train, split().valid, how)
     Checkpoint().run("stage", training, lambda *_: None, fresh=fresh)
     assert torch.equal(model.users.weight, before) != fresh
+
+
+def test_the_best_judgement_is_given_and_not_the_last():
+    plan, rng = Plan("cel", "12", rank=3), np.random.default_rng(0)
+    noise = (replace(part, target=rng.normal(3, 1, len(part))) for part in _learned())
+    training = OfflineTraining(make_model(split().train, plan), *noise, plan.settings())
+    best = Checkpoint().run("stage", training, lambda *_: None)
+    assert best == min(training.judgements, key=lambda judgement: judgement.valid_loss)
+    assert best != training.judgements[-1]
+
+
+def _learned():
+    return split().train, split().valid
 
 
 # When the state is kept.
