@@ -79,3 +79,9 @@ def test_the_four_inputs_are_never_made_for_every_pair():
         unit(torch.randn(3, 20, 16), history)
     assert largest.size < pairs * 16
     assert largest.size == 3 * 20 * 2 * 16  # each target with the weights of the products
+
+
+def test_its_layers_have_the_widths_of_the_paper():
+    linear = slow.layers(TargetAttention(8), torch.nn.Linear)
+    widths = [(layer.in_features, layer.out_features) for layer in linear]
+    assert widths == [(4 * 8, 16), (16, 8), (8, 1)]
