@@ -1,0 +1,157 @@
+"""Bags of ids that share rows in clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.memory import Memory
+from celrec.errors import CelrecError
+
+MODES = ("sum", "mean", "max")
+
+
+@dataclass(frozen=True, slots=True)
+class Bags:
+    """Ids in a row, padding left out, and the number of the bag that each is in."""
+
+    ids: Tensor
+    bag: Tensor
+    count: int
+    """How many bags there are, empty ones included."""
+
+
+BagProbe: TypeAlias = Callable[[Bags], Tensor]
+"""From bags to the vector of each of their ids."""
+
+
+class ClusteredEmbeddingBag(nn.Module):
+    """The sum, mean or maximum of the vectors of a bag of ids, as `nn.EmbeddingBag` has it.
+
+    The vectors are those of `table`, a `ClusteredEmbedding`. Bags are the rows of a
+    matrix of ids, or ids in a row with the `offsets` where bags begin. Padding is
+    left out and does not count in a mean; an empty bag gives zeros.
+
+    >>> bags = ClusteredEmbeddingBag(ClusteredEmbedding(9, 2, max_clusters=3), mode="sum")
+    >>> bags(torch.tensor([[1, 2, 2], [3, 4, 5]])).shape
+    torch.Size([2, 2])
+    >>> one, two = bags(torch.tensor([1, 5, 8]), torch.tensor([0, 1]))
+    >>> bool((2 * one == two).all())  # all ids share one row yet
+    True
+    """
+
+    def __init__(
+        self, table: ClusteredEmbedding, *, mode: str = "mean", include_last_offset: bool = False
+    ) -> None:
+        super().__init__()
+        if mode not in MODES:
+            raise CelrecError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
+        self.table = table
+        self.mode, self.include_last_offset = mode, include_last_offset
+        self._probe: BagProbe | None = None
+
+    @property
+    def weight(self) -> nn.Parameter:
+        """The rows of the table."""
+        return self.table.weight
+
+    @property
+    def num_embeddings(self) -> int:
+        """How many ids there are."""
+        return self.table.num_embeddings
+
+    @property
+    def embedding_dim(self) -> int:
+        """The length of a vector."""
+        return self.table.embedding_dim
+
+    @property
+    def padding_idx(self) -> int | None:
+        """The id that is left out of bags."""
+        return self.table.padding_idx
+
+    def forward(
+        self,
+        input: Tensor,  # noqa: A002  (the name that nn.EmbeddingBag gives it)
+        offsets: Tensor | None = None,
+        per_sample_weights: Tensor | None = None,
+    ) -> Tensor:
+        """One vector for each bag."""
+        ids = input.long()
+        if ids.dim() == 1 and offsets is None:
+            raise CelrecError("offsets are missing: ids in a row need them, a matrix does not")
+        if self._probe is not None:
+            return self._probed(self._probe, ids, offsets, per_sample_weights)
+        rows = self.table.row_of(ids)
+        weight: Tensor = self.table.weight
+        if self.padding_idx is not None:
+            # Other ids may share the row of the padding: it gets one more, which is left out.
+            rows = torch.where(ids == self.padding_idx, len(weight), rows)
+            weight = torch.cat([weight, weight.new_zeros(1, self.embedding_dim)])
+        return functional.embedding_bag(
+            rows,
+            weight,
+            None if offsets is None else offsets.long(),
+            mode=self.mode,
+            per_sample_weights=per_sample_weights,
+            include_last_offset=self.include_last_offset,
+            padding_idx=None if self.padding_idx is None else len(weight) - 1,
+        )
+
+    @contextmanager
+    def probing(self, probe: BagProbe) -> Iterator[None]:
+        """Let `probe` make the vectors of all ids of the bags, which are summed up as ever.
+
+        It may put further axes in front.
+        """
+        self._probe = probe
+        try:
+            yield
+        finally:
+            self._probe = None
+
+    def memory(self, *, training: bool = False) -> Memory:
+        """Of the table."""
+        return self.table.memory(training=training)
+
+    def extra_repr(self) -> str:
+        """See `nn.Module`."""
+        last = ", include_last_offset=True" if self.include_last_offset else ""
+        return f"mode={self.mode!r}{last}"
+
+    def _probed(
+        self, probe: BagProbe, ids: Tensor, offsets: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
+        if offsets is None:
+            count = len(ids)
+            bag = torch.arange(count, device=ids.device).repeat_interleave(ids.shape[1])
+        else:
+            starts = offsets.long()
+            if self.include_last_offset:
+                starts = starts[:-1]
+            count = len(starts)
+            place = torch.arange(len(ids), device=ids.device)
+            bag = torch.searchsorted(starts, place, right=True) - 1
+        ids = ids.reshape(-1)
+        kept = torch.ones_like(ids, dtype=torch.bool)
+        if self.padding_idx is not None:
+            kept = ids != self.padding_idx
+        ids, bag = ids[kept], bag[kept]
+        vectors = probe(Bags(ids, bag, count))
+        if weights is not None:
+            vectors = vectors * weights.reshape(-1)[kept].unsqueeze(-1)
+        empty = vectors.new_zeros(*vectors.shape[:-2], count, self.embedding_dim)
+        if self.mode == "max":
+            where = bag.unsqueeze(-1).expand_as(vectors)
+            return empty.scatter_reduce(-2, where, vectors, "amax", include_self=False)
+        total = empty.index_add(-2, bag, vectors)
+        if self.mode == "sum":
+            return total
+        return total / torch.bincount(bag, minlength=count).clamp(min=1).unsqueeze(-1).to(total)
