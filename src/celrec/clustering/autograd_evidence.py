@@ -24,9 +24,9 @@ class AutogradEvidence(Evidence):
 
     The objective is called with the table's vectors replaced: by leaves that
     collect each id's gradient, or by the row of another cluster. A sample counts
-    for the id that the table is first asked for with the shape of the losses, one
-    id a sample; look-ups of other ids, such as a history or the worse one of a
-    pair, are left as they are.
+    for the id that the table is first asked for with the shape of the losses, axes
+    of length one aside, one id a sample; look-ups of other ids, such as a history
+    or the worse one of a pair, are left as they are.
 
     The batches are `data`, if given, else the latest `window` ones that were
     observed. With `model`, evidence is taken in its evaluation mode.
@@ -67,7 +67,7 @@ class AutogradEvidence(Evidence):
     def gradients(self, members: Tensor) -> Tensor:
         """By autograd at the gathered rows, summed over the samples of each id."""
         table = self._table
-        total = table.weight.new_zeros(table.num_embeddings, table.embedding_dim)
+        total = self._zeros(table.num_embeddings, table.embedding_dim)
         with self._evaluating():
             for batch in self._batches(members):
                 looked_up: list[tuple[Tensor, Tensor]] = []
@@ -92,7 +92,7 @@ class AutogradEvidence(Evidence):
         """One forward pass per cluster, or one for several where the objective broadcasts."""
         table = self._table
         rows = table.weight[: table.num_clusters]
-        total = table.weight.new_zeros(table.num_embeddings, table.num_clusters)
+        total = self._zeros(table.num_embeddings, table.num_clusters)
         with self._evaluating():
             for batch, ids, _ in self._samples():
                 size = self._at_once(batch, ids)
@@ -104,7 +104,7 @@ class AutogradEvidence(Evidence):
     @torch.no_grad()
     def own_losses(self) -> Tensor:
         """From the same samples."""
-        total = self._table.weight.new_zeros(self._table.num_embeddings)
+        total = self._zeros(self._table.num_embeddings)
         with self._evaluating():
             for _, ids, losses in self._samples():
                 self._add(total, ids, losses)
@@ -172,6 +172,11 @@ class AutogradEvidence(Evidence):
             return False
         return torch.allclose(both, one_by_one, rtol=1e-4, atol=1e-6)
 
+    def _zeros(self, *shape: int) -> Tensor:
+        """To add up in; a sum of many small things does not fit in half a float."""
+        weight = self._table.weight
+        return weight.new_zeros(shape, dtype=torch.promote_types(weight.dtype, torch.float32))
+
     def _add(self, total: Tensor, ids: Tensor, values: Tensor) -> None:
         """Add `values`, one row per sample, to the rows of their ids; unseen ids do not count."""
         flat = ids.reshape(-1)
@@ -188,7 +193,9 @@ class AutogradEvidence(Evidence):
         if self._model is not None:
             self._model.eval()
         try:
-            yield
+            # A compiled model would be compiled again for every vector that is tried out.
+            with torch.compiler.set_stance("force_eager"):
+                yield
         finally:
             for module, mode in zip(modules, modes, strict=True):
                 module.training = mode  # each its own: some may be frozen in evaluation mode
@@ -197,6 +204,9 @@ class AutogradEvidence(Evidence):
 def _ids_of_samples(looked_up: list[Tensor], losses: Tensor) -> Tensor:
     for ids in looked_up:
         if ids.shape == losses.shape:
+            return ids
+    for ids in looked_up:  # many models look up a column of ids and give a row of predictions
+        if ids.squeeze().shape == losses.squeeze().shape:
             return ids
     raise CelrecError(
         "objective: it asks the table for no tensor of ids with the shape "

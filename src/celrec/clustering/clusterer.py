@@ -9,7 +9,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from celrec.clustering._unseen import choose_unseen
 from celrec.clustering.autograd_evidence import AutogradEvidence, Objective
+from celrec.clustering.bag_evidence import BagEvidence
 from celrec.clustering.criteria import CRITERIA, ClusterSums
 from celrec.clustering.evidence import Evidence
 from celrec.clustering.optimizer_state import copy_row_state
@@ -17,6 +19,7 @@ from celrec.clustering.reassignment import Reassignment
 from celrec.clustering.split_methods import Members
 from celrec.clustering.splitter import Splitter
 from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.clustered_bag import LooksUpBags
 from celrec.errors import CelrecError
 
 
@@ -62,7 +65,7 @@ class Clusterer:
 
     def __init__(
         self,
-        table: ClusteredEmbedding,
+        table: ClusteredEmbedding | LooksUpBags,
         optimizer: Optimizer | None,
         objective: Objective | Evidence,
         *,
@@ -84,14 +87,15 @@ class Clusterer:
             raise CelrecError(f"growth must be a share of the clusters, not {growth}")
         if criterion not in CRITERIA:
             raise CelrecError(f"criterion must be one of {', '.join(CRITERIA)}, not {criterion!r}")
+        if not isinstance(objective, Evidence):
+            objective = _evidence(table, objective)
+        if not isinstance(table, ClusteredEmbedding):
+            table = table.table
         if max_clusters is not None and not 1 <= max_clusters <= table.max_clusters:
             raise CelrecError(
                 f"max_clusters must lie in 1 … {table.max_clusters}, not {max_clusters}"
             )
         self.table, self.optimizer = table, optimizer
-        if not isinstance(objective, Evidence):
-            model = objective if isinstance(objective, nn.Module) else None
-            objective = AutogradEvidence(table, objective, model=model)
         self.evidence: Evidence = objective
         self.split_every, self.growth, self.reassign_every = split_every, growth, reassign_every
         self.max_clusters = max_clusters or table.max_clusters
@@ -134,7 +138,7 @@ class Clusterer:
         new = table.split(cluster, leaving)
         if self.optimizer is not None:
             copy_row_state(self.optimizer, table.weight, cluster, new)
-        self._choose_unseen()
+        choose_unseen(table)
         return [Move(self.steps, "split", len(leaving), table.num_clusters, cluster)]
 
     @torch.no_grad()
@@ -145,7 +149,7 @@ class Clusterer:
         losses, interactions = self.evidence.losses(), self.evidence.interactions()
         after = self.reassignment(losses, before, interactions, self._generator)
         table.assign(after)
-        self._choose_unseen()
+        choose_unseen(table)
         moved = int((after != before).sum())
         return Move(self.steps, "reassign", moved, table.num_clusters)
 
@@ -162,9 +166,9 @@ class Clusterer:
         self.steps = int(state["steps"])
         self._generator.set_state(state["generator"])
 
-    def _choose_unseen(self) -> None:
-        """Unseen ids share the row that is nearest to the mean over all members."""
-        table = self.table
-        rows = table.weight[: table.num_clusters]
-        share = table.sizes().to(rows.dtype) / table.num_embeddings
-        table.unseen_cluster = int((rows - share @ rows).square().sum(1).argmin())
+
+def _evidence(table: ClusteredEmbedding | LooksUpBags, objective: Objective) -> Evidence:
+    model = objective if isinstance(objective, nn.Module) else None
+    if isinstance(table, ClusteredEmbedding):
+        return AutogradEvidence(table, objective, model=model)
+    return BagEvidence(table, objective, model=model)

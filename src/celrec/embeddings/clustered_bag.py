@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,17 @@ class Bags:
 
 BagProbe: TypeAlias = Callable[[Bags], Tensor]
 """From bags to the vector of each of their ids."""
+
+
+class LooksUpBags(Protocol):
+    """Whatever looks up bags of ids in a clustered table, and lets others be tried out."""
+
+    @property
+    def table(self) -> ClusteredEmbedding:
+        """The table."""
+
+    def probing(self, probe: BagProbe) -> AbstractContextManager[None]:
+        """Let `probe` make the vectors of all ids."""
 
 
 class ClusteredEmbeddingBag(nn.Module):
