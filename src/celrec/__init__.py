@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from celrec.clustering.clusterer import Clusterer as Clusterer
+    from celrec.clustering.clusterize import clusterize as clusterize
+    from celrec.clustering.declusterize import declusterize as declusterize
     from celrec.data.datasets.library import load_dataset as load_dataset
     from celrec.data.description import Description as Description
     from celrec.data.histories import Histories as Histories
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from celrec.data.reading import read as read
     from celrec.data.split import Split as Split
     from celrec.embeddings.clustered import ClusteredEmbedding as ClusteredEmbedding
+    from celrec.embeddings.clustered_bag import ClusteredEmbeddingBag as ClusteredEmbeddingBag
     from celrec.errors import CelrecError as CelrecError
     from celrec.training.bias_model import BiasModel as BiasModel
     from celrec.training.fit import fit as fit
@@ -33,6 +36,7 @@ _HOMES = {
     "BiasModel": "celrec.training.bias_model",
     "CelrecError": "celrec.errors",
     "ClusteredEmbedding": "celrec.embeddings.clustered",
+    "ClusteredEmbeddingBag": "celrec.embeddings.clustered_bag",
     "Clusterer": "celrec.clustering.clusterer",
     "Description": "celrec.data.description",
     "Histories": "celrec.data.histories",
@@ -42,6 +46,8 @@ _HOMES = {
     "Planted": "celrec.data.planted",
     "Split": "celrec.data.split",
     "UNSEEN": "celrec.data.id_map",
+    "clusterize": "celrec.clustering.clusterize",
+    "declusterize": "celrec.clustering.declusterize",
     "fit": "celrec.training.fit",
     "load_dataset": "celrec.data.datasets.library",
     "read": "celrec.data.reading",
