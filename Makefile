@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test lint bench slow clean
+.PHONY: install demo test lint bench slow hosts clean
 
 install: .venv/installed
 
@@ -31,5 +31,20 @@ bench: install
 slow: install
 	$(BIN)/python -m pytest -m slow
 
+hosts: .venv-hosts/installed
+	.venv-hosts/bin/python -m pytest -m hosts tests/hosts
+
+# Other people's models, in an environment of their own. TorchRec is taken without what it asks
+# for: that is the build of its kernels for GPUs, and fbgemm-gpu-cpu is the one for CPUs.
+.venv-hosts/installed: pyproject.toml constraints.txt constraints-hosts.txt
+	$(PYTHON) -m venv .venv-hosts
+	.venv-hosts/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	.venv-hosts/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		torchrec==1.8.0 fbgemm-gpu-cpu==1.8.0
+	.venv-hosts/bin/python -m pip install --quiet --disable-pip-version-check \
+		-c constraints.txt -c constraints-hosts.txt deepctr-torch fuxictr lightning \
+		iopath pyre-extensions tensordict torchmetrics tqdm
+	@touch $@
+
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-hosts .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
