@@ -82,6 +82,11 @@ def layers(module, kind):
     return [layer for layer in module.modules() if isinstance(layer, kind)]
 
 
+def times(first, second):
+    """Number by number."""
+    return [a * b for a, b in zip(first, second, strict=True)]
+
+
 def tower(module, vector):
     """Every linear layer but the last is followed by a PReLU of its own."""
     *hidden, top = layers(module, nn.Linear)

@@ -234,7 +234,7 @@ def test_every_parameter_takes_part(make_network):
     model = slow.shaken(make_network())
     model(*sample(model, (20, 1), (20, 5))).sum().backward()
     for name, value in model.named_parameters():
-        if not name.startswith("auxiliary."):  # that of DIEN is for another loss
+        if not name.startswith("next_item."):  # that of DIEN is for another loss
             assert value.grad.any(), name
 
 
@@ -289,7 +289,7 @@ def test_what_stands_in_empty_places_changes_no_gradient_and_gets_none(make_sequ
         wanted = [tensor.detach().requires_grad_() for tensor in (whole.user, whole.item, vectors)]
         user, item, vectors = wanted
         loss = model(user, item, History(vectors, whole.history.filled), whole.features).sum()
-        used = [p for name, p in model.named_parameters() if not name.startswith("auxiliary.")]
+        used = [p for name, p in model.named_parameters() if not name.startswith("next_item.")]
         slopes.append(torch.autograd.grad(loss, [*wanted, *used]))
         assert not slopes[-1][2][~whole.history.filled].any()
     torch.testing.assert_close(slopes[0], slopes[1])
@@ -527,11 +527,11 @@ COUNTS = {
     wide_deep: lambda dim, fields: tower((2 + fields) * dim),
     deepfm: lambda dim, fields: tower((2 + fields) * dim),
     mmoe: lambda dim, fields: mixture((2 + fields) * dim),
-    din: lambda dim, fields: tower(4 * dim) + tower((3 + fields) * dim),
+    din: lambda dim, fields: tower(4 * dim) + tower((5 + fields) * dim),
     dien: lambda dim, fields: (
         (6 * dim * dim + 6 * dim)  # the reader
         + (network(dim, 3 * dim) + 3 * dim * dim)  # what follows the evolution
-        + (tower(4 * dim) + tower(2 * dim) + tower((4 + fields) * dim))
+        + (tower(4 * dim) + tower(2 * dim) + tower((5 + fields) * dim))
     ),
 }
 

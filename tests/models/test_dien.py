@@ -55,7 +55,8 @@ def by_hand(model, sample):
     states = gru(model.reader, vectors)
     evolved = augru(model, states, slow.attention(model.attention, item, states), len(item))
     total = [sum(vector[d] for vector in vectors) for d in range(len(item))]
-    return slow.tower(model.tower, slow.joined([user, item, evolved, total, *features]))
+    product = slow.times(user, item)
+    return slow.tower(model.tower, slow.joined([user, item, evolved, product, total, *features]))
 
 
 @given(st.integers(1, 4), st.integers(0, 2), st.data())
@@ -123,7 +124,7 @@ def test_whether_an_item_comes_next_is_told_by_the_auxiliary_network():
     for n in range(2):
         for place in range(5):
             both = states[n, place].tolist() + items[n, place].tolist()
-            assert scores[n, place].item() == pytest.approx(slow.tower(model.auxiliary, both))
+            assert scores[n, place].item() == pytest.approx(slow.tower(model.next_item, both))
 
 
 def test_the_auxiliary_network_takes_no_part_in_predictions():
@@ -131,12 +132,12 @@ def test_the_auxiliary_network_takes_no_part_in_predictions():
     history = History(torch.randn(4, 5, 3), torch.ones(4, 5, dtype=torch.bool))
     model(torch.randn(4, 3), torch.randn(4, 3), history).sum().backward()
     untrained = {name.split(".")[0] for name, p in model.named_parameters() if p.grad is None}
-    assert untrained == {"auxiliary"}
+    assert untrained == {"next_item"}
 
 
 def test_its_layers_have_the_widths_of_the_paper():
     model = DIEN(8, 2)
-    for part, first in ((model.attention, 32), (model.tower, 48), (model.auxiliary, 16)):
+    for part, first in ((model.attention, 32), (model.tower, 56), (model.next_item, 16)):
         linear = slow.layers(part, torch.nn.Linear)
         widths = [(layer.in_features, layer.out_features) for layer in linear]
         assert widths == [(first, 16), (16, 8), (8, 1)]
@@ -146,7 +147,7 @@ def test_its_layers_have_the_widths_of_the_paper():
 def test_each_network_has_the_widths_that_were_asked_for_it():
     model = DIEN(3, hidden=[2, 5], attention=[4], auxiliary=[6, 1, 7])
     widths = {}
-    for name in ("tower", "attention", "auxiliary"):
+    for name in ("tower", "attention", "next_item"):
         *hidden, _ = slow.layers(getattr(model, name), torch.nn.Linear)
         widths[name] = [layer.out_features for layer in hidden]
-    assert widths == {"tower": [2, 5], "attention": [4], "auxiliary": [6, 1, 7]}
+    assert widths == {"tower": [2, 5], "attention": [4], "next_item": [6, 1, 7]}

@@ -14,7 +14,8 @@ def by_hand(model, sample):
     user, item, keys = sample.user.tolist(), sample.item.tolist(), slow.known(sample.history)
     weights = slow.attention(model.attention, item, keys)
     interest = [sum(a * k[d] for a, k in zip(weights, keys, strict=True)) for d in range(len(item))]
-    return slow.tower(model.tower, slow.joined([user, item, interest, *features]))
+    products = [slow.times(user, item), slow.times(interest, item)]
+    return slow.tower(model.tower, slow.joined([user, item, interest, *products, *features]))
 
 
 @given(st.integers(1, 4), st.integers(0, 2), st.data())
@@ -44,7 +45,7 @@ def test_with_equal_items_it_does_not_matter_how_many_there_are():
 
 def test_its_layers_have_the_widths_of_the_paper():
     model = DIN(8, 2)
-    for part, first in ((model.attention, 4 * 8), (model.tower, 5 * 8)):
+    for part, first in ((model.attention, 4 * 8), (model.tower, 7 * 8)):
         linear = slow.layers(part, torch.nn.Linear)
         widths = [(layer.in_features, layer.out_features) for layer in linear]
         assert widths == [(first, 16), (16, 8), (8, 1)]

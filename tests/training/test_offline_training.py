@@ -13,7 +13,7 @@ from celrec.clustering.reassignment import Reassignment
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.training.factorisation import Factorisation
-from celrec.training.fit import make_model
+from celrec.training.building import make_model
 from celrec.training.gradient_descent import Descent
 from celrec.training.offline import Offline, Schedule
 from celrec.training.offline_training import OfflineTraining
@@ -107,7 +107,8 @@ def test_the_same_seed_gives_the_same_model_and_another_seed_another(split):
 def test_a_start_has_its_seed_and_may_scale_each_row(split):
     one, same, other, scaled = (model_for(split) for _ in range(4))
     for model, changes in ((one, {}), (same, {}), (other, {"seed": 1}), (scaled, {"per_row": 1})):
-        how = replace(HOW, seed=changes.get("seed", 0), per_row_start="per_row" in changes)
+        solver = replace(HOW.solver, per_row_start="per_row" in changes)
+        how = replace(HOW, seed=changes.get("seed", 0), solver=solver)
         OfflineTraining(model, split.train, split.valid, how).start()
     assert equal(one, same)
     assert not torch.equal(one.users.weight, other.users.weight)

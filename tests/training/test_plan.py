@@ -68,7 +68,10 @@ def test_a_number_is_taken_as_it_is_where_there_are_so_many_ids(number, ids):
         ({"embedding": ""}, "embedding must be one of cel, modulo, full"),
         ({"side": "left"}, "side must be one of items, users, both"),
         ({"side": ""}, "side must be one of items, users, both"),
-        ({"model": "din"}, "model must be one of nmf, mf"),
+        (
+            {"model": "magic"},
+            "model must be one of nmf, mf, deepfm, din, dien, neumf, mmoe, widedeep",
+        ),
         ({"model": ""}, "model must be one of nmf, mf"),
         ({"preset": "best"}, "preset must be one of default, descent, paper, released"),
         ({"preset": ""}, "preset must be one of default, descent, paper, released"),
@@ -141,10 +144,11 @@ def test_who_gets_a_row_of_their_own(personalise, limit):
     ("model", "preset"), [(model, preset) for model in PRESETS for preset in PRESETS[model]]
 )
 def test_the_settings_are_those_of_the_preset_with_the_seed(model, preset):
-    plan = Plan(model=model, preset=preset, seed=7)
+    positive = 4.0 if model == "mmoe" else None
+    plan = Plan(model=model, preset=preset, seed=7, positive=positive)
     assert plan.settings() == replace(PRESETS[model][preset], seed=7)
     assert plan.dim == PRESETS[model][preset].rank
-    assert Plan(model=model, preset=preset, rank=5).dim == 5
+    assert replace(plan, rank=5).dim == 5
 
 
 def test_frozen_clusters_neither_split_nor_reform():

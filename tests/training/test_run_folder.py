@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from celrec import CelrecError, Planted, Split
 from celrec.embeddings.mixed import MixedEmbedding
-from celrec.training.fit import Fit, fit, make_model
+from celrec.training.building import make_model
+from celrec.training.fit import Fit, fit
 from celrec.training.judgement import Judgement
 from celrec.training.offline import Offline, Schedule
 from celrec.training.offline_training import OfflineTraining

@@ -35,18 +35,16 @@ def training_progress(plan: Plan) -> Iterator[Watcher]:
     """A bar on standard error that shows step, clusters, losses and moves, on a terminal only."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    how = plan.settings()
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bar:
-        task = bar.add_task("training", total=how.schedule.steps)
+        task = bar.add_task("training", total=None)
 
         def watch(stage: str, judgement: Judgement) -> None:
-            personal = stage.startswith("personalise")
             bar.update(
                 task,
                 completed=judgement.step,
-                total=(how.personal if personal else how.schedule).steps,
+                total=_steps(plan, stage),
                 description=(
                     f"{stage}: step {judgement.step:,}  clusters {judgement.clusters:,}  "
                     f"train {judgement.train_loss:.4f}  {_valid(judgement)}"
@@ -55,6 +53,14 @@ def training_progress(plan: Plan) -> Iterator[Watcher]:
             )
 
         yield watch
+
+
+def _steps(plan: Plan, stage: str) -> int:
+    """The most steps that a stage may take."""
+    how = (plan.pretraining or plan).settings()
+    if stage.startswith("finish"):
+        return plan.settings().schedule.steps
+    return (how.personal if stage.startswith("personalise") else how.schedule).steps
 
 
 def _valid(judgement: Judgement) -> str:
@@ -71,13 +77,24 @@ def show_result(data: str, plan: Plan, result: dict[str, Any], out: Path | None)
     table.add_row("data", escape(data))
     table.add_row("model", f"{plan.model}, {plan.side} compressed with {plan.embedding}")
     table.add_row("rows of items", f"{result['clusters']:,}, after {result['steps']:,} steps")
-    tested = _error(test["mse"], "no test data")
-    valid = _error(result["valid"]["mse"], "without data")
-    table.add_row("test MSE", f"[bold]{tested}[/]  (validation {valid})")
-    for name in ("cold", "warm"):
-        table.add_row(f"  {name} items", _error(test[f"mse_{name}"], "none in the test data"))
+    valid = _error(next(iter(result["valid"].values())), "without data")
+    if plan.loss == "squared-error":
+        tested = _error(test["mse"], "no test data")
+        table.add_row("test MSE", f"[bold]{tested}[/]  (validation {valid})")
+        for name in ("cold", "warm"):
+            table.add_row(f"  {name} items", _error(test[f"mse_{name}"], "none in the test data"))
+    else:
+        tested = _error(test["auc"], "nothing to compare")
+        table.add_row("test AUC", f"[bold]{tested}[/]  (validation loss {valid})")
+        table.add_row("  cold items", _error(test["auc_cold"], "none in the test data"))
+    if "conversion_auc" in test:
+        table.add_row("conversion AUC", _error(test["conversion_auc"], "nothing to compare"))
     table.add_row("item table", f"{size['table']:,} bytes and {size['index']:,} of index")
     table.add_row("user table", f"{size['other_side']:,} bytes")
+    for name, total in size["columns"].items():
+        table.add_row(f"{escape(name)} table", f"{total:,} bytes")
+    if size["network"]:
+        table.add_row("network", f"{size['network']:,} bytes")
     if result["growth"]:
         table.add_row("why so many", result["growth"])
     table.add_row("time", f"{result['seconds']:.1f} s")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,7 +35,7 @@ def evaluate(
     from celrec.cli.train import split_of
     from celrec.data.datasets.library import open_data
     from celrec.data.reading import read
-    from celrec.evaluation.accuracy import Accuracy
+    from celrec.evaluation.measuring import measure
     from celrec.training.run_folder import load_run
 
     trained = load_run(run)
@@ -46,20 +45,21 @@ def evaluate(
         if not {"data", "fold", "seed"} <= set(source):
             raise CelrecError(f"{run}: it does not say what it was tested on; give DATA")
         whole = open_data(source["data"], **reading)
-        log = split_of(whole, source["fold"], source["seed"]).test
+        log = split_of(trained.plan.prepared(whole), source["fold"], source["seed"]).test
         if not len(log):
             raise CelrecError(f"{run}: no rows were left to test it on; give DATA")
     else:
-        log = open_data(data, **reading)
-    events = read(log.to_frame(), like=trained.known)
+        log = trained.plan.prepared(open_data(data, **reading))
+    columns = list(trained.known.columns)
+    events = read(log.to_frame(), like=trained.known, columns=columns)
     counts = trained.items.get_column("interactions").to_numpy()
-    accuracy = Accuracy.of(trained.model.predict(events), events, counts)
+    accuracy = measure(trained.model, trained.plan, events, counts)
     unseen = {
         "users": int((events.user < 0).sum()),
         "items": int((events.item < 0).sum()),
     }
     if as_json:
-        result = {"run": str(run), "rows": len(events), "unseen": unseen, "test": asdict(accuracy)}
+        result = {"run": str(run), "rows": len(events), "unseen": unseen, "test": accuracy}
         typer.echo(json.dumps(result))
         return
     console = Console(highlight=False)
@@ -67,13 +67,16 @@ def evaluate(
         f"{len(events):,} rows, {unseen['users']:,} with an unseen user, "
         f"{unseen['items']:,} with an unseen item"
     )
-    for name, error in asdict(accuracy).items():
-        console.print(f"{name:9} {'none' if error is None else f'{error:.4f}'}")
+    for name, value in accuracy.items():
+        if value is not None or name.startswith("mse"):
+            console.print(f"{name:9} {'none' if value is None else f'{value:.4f}'}")
 
 
 def clusters(
     run: RunArgument,
-    side: Annotated[str, typer.Option(help="items or users.")] = "items",
+    side: Annotated[
+        str, typer.Option(help="items, users, or the name of a further column.")
+    ] = "items",
     members: Annotated[int, typer.Option(help="How many members to show of each.")] = 5,
     as_json: Json = False,
 ) -> None:
@@ -88,10 +91,11 @@ def clusters(
 
     from celrec.training.run_folder import load_run
 
-    if side not in ("items", "users"):
-        raise CelrecError(f"side must be items or users, not {side!r}")
     trained = load_run(run)
-    table: pl.DataFrame = getattr(trained, side)
+    sides = {"items": trained.items, "users": trained.users, **trained.columns}
+    if side not in sides:
+        raise CelrecError(f"side must be one of {', '.join(sides)}, not {side!r}")
+    table = sides[side]
     if "cluster" not in table.columns:
         raise CelrecError(f"{run}: the {side} are not clustered; look at the other --side")
     label = "title" if "title" in table.columns else "id"

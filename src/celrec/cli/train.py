@@ -23,7 +23,11 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 def train(
     data: Annotated[str, typer.Argument(metavar="DATA", help="A file, or the name of a data set.")],
     model: Annotated[
-        str, typer.Option(help="nmf: non-negative factors; mf: factors and biases.")
+        str,
+        typer.Option(
+            help="nmf: non-negative factors; mf: factors and biases; or a network: neumf, "
+            "widedeep, deepfm, mmoe, din or dien."
+        ),
     ] = "nmf",
     embedding: Annotated[str, typer.Option(help="cel, modulo or full.")] = "cel",
     compression: Annotated[
@@ -39,7 +43,10 @@ def train(
     ] = None,
     preset: Annotated[
         str,
-        typer.Option(help="Settings: default or descent; with nmf also paper or released."),
+        typer.Option(
+            help="Settings: default; with nmf and mf also descent, with nmf paper or released, "
+            "with networks scratch: no factorisation to begin with."
+        ),
     ] = "default",
     start: Annotated[
         str,
@@ -58,6 +65,26 @@ def train(
             "interactions than a number."
         ),
     ] = "none",
+    loss: Annotated[
+        str,
+        typer.Option(
+            help="What a network is trained for: squared-error, cross-entropy (of targets 0 and "
+            "1) or ranking (interactions above other items)."
+        ),
+    ] = "squared-error",
+    positive: Annotated[
+        float | None,
+        typer.Option(
+            help="Targets from this one on are conversions, for cross-entropy, ranking and mmoe."
+        ),
+    ] = None,
+    features: Annotated[
+        bool,
+        typer.Option(
+            "--features/--no-features",
+            help="Whether a network sees genres, demographics and the like.",
+        ),
+    ] = True,
     fold: Annotated[
         str | None, typer.Option(help="Test on fold K of N, as in 1/5; else on a random fifth.")
     ] = None,
@@ -72,12 +99,19 @@ def train(
     item_column: Annotated[str | None, typer.Option(help="The column of items.")] = None,
     target_column: Annotated[str | None, typer.Option(help="The column of ratings.")] = None,
     timestamp_column: Annotated[str | None, typer.Option(help="The column of times.")] = None,
+    id_column: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A further column of ids for a network, such as shops; compressed too. "
+            "May be given several times."
+        ),
+    ] = None,
     drop_invalid: Annotated[
         bool, typer.Option("--drop-invalid", help="Leave out rows that cannot be used.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Train a matrix factorisation with clustered rows, and test it.
+    """Train a matrix factorisation or a network with clustered rows, and test it.
 
     The number of steps is chosen on a tenth of the training data; the model is then
     trained anew on all of them.
@@ -86,8 +120,8 @@ def train(
     """
     from celrec.cli._training import resumable, show_result, training_progress
     from celrec.data.datasets.library import open_data
-    from celrec.evaluation.accuracy import Accuracy
     from celrec.evaluation.diagnose import diagnose
+    from celrec.evaluation.measuring import measure
     from celrec.training.checkpoint import Checkpoint
     from celrec.training.fit import fit
     from celrec.training.plan import Plan
@@ -104,6 +138,9 @@ def train(
         start=start,
         frozen=frozen,
         personalise=personalise,
+        loss=loss,
+        positive=positive,
+        features=features,
     )
     if resume and out is None:
         raise CelrecError("resume needs --out, the folder that the interrupted training was for")
@@ -114,9 +151,10 @@ def train(
         "item": item_column,
         "target": target_column,
         "timestamp": timestamp_column,
+        "columns": id_column or [],
         "drop_invalid": drop_invalid,
     }
-    split = split_of(open_data(data, **reading), fold, seed)
+    split = split_of(plan.prepared(open_data(data, **reading)), fold, seed)
     source = {"data": data, "reading": reading, "fold": fold, "seed": seed}
     unfinished = None if out is None else out.with_name(f"{out.name}.unfinished")
     checkpoint = Checkpoint(unfinished, {**asdict(plan), **source}, resume=resume)
@@ -125,24 +163,29 @@ def train(
         fitted = fit(split, plan, watch, checkpoint)
     seconds = time.perf_counter() - begun
     learned = split.train_and_valid()
-    predicted = fitted.model.predict(split.test)
-    memory = fitted.model.items.memory(), fitted.model.users.memory()
+    trained = fitted.model
+    tables = {**trained.tables, "users": trained.users, "items": trained.items}
+    memory = {side: table.memory() for side, table in tables.items()}
+    held = sum(sum(t.nbytes for t in table.state_dict().values()) for table in tables.values())
+    counts = learned.item_counts
     result: dict[str, Any] = {
-        "test": asdict(Accuracy.of(predicted, split.test, learned.item_counts)),
-        "valid": {"mse": fitted.valid_loss},
-        "clusters": fitted.model.item_rows.num_rows,
+        "test": measure(trained, plan, split.test, counts),
+        "valid": {"mse" if plan.loss == "squared-error" else "loss": fitted.valid_loss},
+        "clusters": trained.item_rows.num_rows,
         "steps": fitted.steps,
         "bytes": {
-            "table": memory[0].table,
-            "index": memory[0].index,
-            "other_side": memory[1].total,
+            "table": memory["items"].table,
+            "index": memory["items"].index,
+            "other_side": memory["users"].total,
+            "columns": {n: m.total for n, m in memory.items() if n not in ("items", "users")},
+            "network": sum(t.nbytes for t in trained.state_dict().values()) - held,
         },
         "seconds": seconds,
         "growth": fitted.growth,
-        "diagnostics": diagnose(fitted.model, learned) if embedding == "cel" else None,
+        "diagnostics": diagnose(trained, learned) if embedding == "cel" else None,
     }
     if out is not None:
-        save_run(out, learned, fitted.model, plan, fitted.judgements, source, result)
+        save_run(out, learned, trained, plan, fitted.judgements, source, result)
         checkpoint.remove()
     if as_json:
         typer.echo(

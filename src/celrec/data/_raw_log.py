@@ -17,7 +17,8 @@ class Batch:
     """Some consecutive rows of a log, with original ids.
 
     The columns are named by role: user, item, target (Float32), timestamp
-    (Int64). Null stands for a value that is missing or does not parse.
+    (Int64), and further ones as `columns.further` says. Null stands for a value that
+    is missing or does not parse.
     """
 
     frame: pl.DataFrame

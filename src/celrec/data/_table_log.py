@@ -8,7 +8,7 @@ from functools import partial
 import polars as pl
 
 from celrec.data._raw_log import Batch, time_as_integer
-from celrec.data.columns import Columns
+from celrec.data.columns import Columns, further
 from celrec.errors import CelrecError
 
 _BATCH_ROWS = 1 << 18
@@ -30,6 +30,7 @@ class TableLog:
         if "timestamp" in roles:
             column = roles["timestamp"]
             wanted.append(time_as_integer(column, schema[column], name).alias("timestamp"))
+        wanted += [pl.col(name).alias(further(name)) for name in columns.more]
         self._frame = frame.select(wanted)
         self._raw = frame.select(pl.col(column).alias(role) for role, column in roles.items())
 

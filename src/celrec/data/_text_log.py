@@ -39,7 +39,8 @@ class TextLog:
         }
         if "timestamp" in roles:
             types[roles["timestamp"]] = self._time_type(roles["timestamp"])
-        names = {column: role for role, column in roles.items()}
+        types |= dict.fromkeys(self.columns.more, pl.String)
+        names = {column: role for role, column in self.columns.sources().items()}
         frames = self._table.frames(types, drop=drop_invalid, progress=self._progress)
         for block, frame, dropped in frames:
             frame.columns = [names[column] for column in frame.columns]

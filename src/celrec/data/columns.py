@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from celrec.errors import CelrecError
 
@@ -19,6 +19,7 @@ _COMMON_NAMES = {
     "timestamp": "timestamp time ts unixreviewtime datetime date eventtime createdat reviewdate "
     "reviewtime",
 }
+_ROLES = ("user", "item", "target", "timestamp")
 _OPTIONAL = "timestamp"
 
 
@@ -31,21 +32,23 @@ class Columns:
     target and, if there are four or more, timestamp.
 
     >>> Columns().resolve(["reviewerID", "asin", "overall", "unixReviewTime"])
-    Columns(user='reviewerID', item='asin', target='overall', timestamp='unixReviewTime')
-    >>> Columns(item="shop").resolve(["user_id:token", "shop", "label"])
-    Columns(user='user_id:token', item='shop', target='label', timestamp=None)
+    Columns(user='reviewerID', item='asin', target='overall', timestamp='unixReviewTime', more=())
+    >>> Columns(item="shop").resolve(["user_id:token", "shop", "label"]).roles()
+    {'user': 'user_id:token', 'item': 'shop', 'target': 'label'}
     """
 
     user: str | None = None
     item: str | None = None
     target: str | None = None
     timestamp: str | None = None
+    more: tuple[str, ...] = ()
+    """Further columns of ids."""
 
     def resolve(self, names: Sequence[str], source: str = "table") -> Columns:
         """The same with every role filled from `names`, `timestamp` only if there is one."""
         positional = list(names) == [str(number + 1) for number in range(len(names))]
         found: dict[str, str | None] = {}
-        for position, role in enumerate(f.name for f in fields(self)):
+        for position, role in enumerate(_ROLES):
             given = getattr(self, role)
             if given is not None:
                 if given not in names:
@@ -63,15 +66,28 @@ class Columns:
                     f"{source}: no {role} column among {_listed(names)}; "
                     f"name it with {role}=… (--{role}-column)"
                 )
-        resolved = Columns(**found)
+        for name in self.more:
+            if name not in names:
+                raise CelrecError(f"{source}: no column {name!r}; the columns are {_listed(names)}")
+        resolved = Columns(**found, more=self.more)
         roles = resolved.roles()
-        if len(set(roles.values())) < len(roles):
+        if len({*roles.values(), *self.more}) < len(roles) + len(self.more):
+            roles |= {f"ids {number}": name for number, name in enumerate(self.more, 1)}
             raise CelrecError(f"{source}: one column is given for two roles: {roles}")
         return resolved
 
     def roles(self) -> dict[str, str]:
         """Role to column name, for the roles that have a column."""
-        return {f.name: name for f in fields(self) if (name := getattr(self, f.name)) is not None}
+        return {role: name for role in _ROLES if (name := getattr(self, role)) is not None}
+
+    def sources(self) -> dict[str, str]:
+        """What a column is called by readers to its name in the log, further ones included."""
+        return {**self.roles(), **{further(name): name for name in self.more}}
+
+
+def further(name: str) -> str:
+    """What a further column is called, so that it cannot be mistaken for a role."""
+    return f"ids:{name}"
 
 
 def _guess(role: str, names: Sequence[str]) -> str | None:

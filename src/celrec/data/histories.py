@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -46,6 +48,11 @@ class Histories:
         order = order[log.user[order] >= 0]
         self._items = log.item[order]
         self._keys = _key(log.user[order], self._moments_of_rows(order))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Histories:
+        """Itself: nothing in it ever changes."""
+        del memo
+        return self
 
     def at_rows(self, rows: NDArray[np.integer], length: int) -> NDArray[np.int32]:
         """The latest `length` items before each of these rows of the log itself.

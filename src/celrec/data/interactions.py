@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from celrec.data.id_column import IdColumn
 from celrec.data.id_map import UNSEEN, IdMap
 from celrec.errors import CelrecError
 
@@ -19,7 +21,8 @@ class Interactions:
 
     `user` and `item` are int32 dense ids (UNSEEN where an id was not known),
     `target` is float32 (a rating, or 0/1), `timestamp` int64 or None. The maps
-    turn dense ids into original ones. Features are tables whose row j belongs
+    turn dense ids into original ones. Further columns of ids, if there are any, have
+    names and maps of their own. Features are tables whose row j belongs
     to dense id j, with nulls where nothing is known.
 
     A slice shares memory with the whole; an index array or a mask copies the
@@ -44,6 +47,7 @@ class Interactions:
     item_ids: IdMap
     user_features: pl.DataFrame | None = None
     item_features: pl.DataFrame | None = None
+    columns: Mapping[str, IdColumn] = field(default_factory=dict)
     dropped: int = 0
     """How many rows of the source were left out because they could not be used."""
     num_users: int = field(default=-1)
@@ -60,6 +64,12 @@ class Interactions:
         self._freeze("target", np.float32)
         if self.timestamp is not None:
             self._freeze("timestamp", np.int64)
+        for name, column in self.columns.items():
+            if column.values.shape != self.user.shape:
+                raise CelrecError(
+                    f"column {name!r} has shape {column.values.shape}, "
+                    f"but user has {self.user.shape}"
+                )
         for name, size in (("user_features", self.num_users), ("item_features", self.num_items)):
             features = getattr(self, name)
             if features is not None and len(features) != size:
@@ -97,6 +107,7 @@ class Interactions:
             item=self.item[rows],
             target=self.target[rows],
             timestamp=None if self.timestamp is None else self.timestamp[rows],
+            columns={name: column[rows] for name, column in self.columns.items()},
             dropped=0,
         )
 
@@ -128,6 +139,10 @@ class Interactions:
             item_ids=item_ids,
             user_features=user_features,
             item_features=item_features,
+            columns={
+                name: IdColumn(*_compact(column.values, column.ids, None)[:2])
+                for name, column in self.columns.items()
+            },
         )
 
     def to_frame(self) -> pl.DataFrame:
@@ -139,6 +154,8 @@ class Interactions:
         }
         if self.timestamp is not None:
             columns["timestamp"] = pl.Series(self.timestamp)
+        for name, column in self.columns.items():
+            columns[name] = column.ids.decode(column.values)
         return pl.DataFrame(columns)
 
 

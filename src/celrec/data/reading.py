@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,10 +15,11 @@ from celrec.data._growing_array import GrowingArray
 from celrec.data._raw_log import Batch, RawLog
 from celrec.data._table_log import TableLog
 from celrec.data._text_log import TextLog
-from celrec.data.columns import Columns
+from celrec.data.columns import Columns, further
 from celrec.data.delimited import Delimited
 from celrec.data.features import align_features
-from celrec.data.id_map import IdMap
+from celrec.data.id_column import IdColumn
+from celrec.data.id_map import UNSEEN, IdMap
 from celrec.data.interactions import Interactions
 from celrec.data.text_source import Progress, TextSource
 from celrec.errors import CelrecError
@@ -36,6 +37,7 @@ def read(
     item: str | None = None,
     target: str | None = None,
     timestamp: str | None = None,
+    columns: Sequence[str] = (),
     user_features: Table | None = None,
     item_features: Table | None = None,
     separator: str | None = None,
@@ -53,7 +55,8 @@ def read(
     they are named by `user`, `item`, `target` and `timestamp`. Ids may be
     integers or strings; text files give integers if all ids are written as such.
     Timestamps are integers, taken as they are, or dates, which become
-    microseconds since 1970. Repeated pairs are kept.
+    microseconds since 1970. Repeated pairs are kept. `columns` names further columns
+    that hold ids, such as shops or search words; there a missing one is UNSEEN.
 
     A row without a user, an item or a finite target raises an error that names
     the row, or is left out and counted in `dropped` with `drop_invalid`.
@@ -65,16 +68,16 @@ def read(
     >>> read({"uid": [1, 1, 2], "movie": ["a", "b", "a"], "stars": [5, 3, 4]})
     Interactions(3 rows, 2 users, 2 items)
     """
-    columns = Columns(user, item, target, timestamp)
+    roles = Columns(user, item, target, timestamp, tuple(columns))
     log: RawLog
     if isinstance(source, str | Path):
         text = TextSource.at(source)
         if text.magic() == b"PAR1":
-            log = TableLog(pl.scan_parquet(text.path), columns, str(source))
+            log = TableLog(pl.scan_parquet(text.path), roles, str(source))
         else:
-            log = TextLog(Delimited.at(text, separator=separator), columns, progress)
+            log = TextLog(Delimited.at(text, separator=separator), roles, progress)
     else:
-        log = TableLog(_as_polars(source, "source").lazy(), columns, "table")
+        log = TableLog(_as_polars(source, "source").lazy(), roles, "table")
     collector = _Collector(log, like, drop_invalid)
     with ThreadPoolExecutor(1) as beside:
         for batch in log.batches(drop_invalid):
@@ -92,6 +95,8 @@ class _Collector:
         rows = log.expected_rows()
         self._user, self._item = GrowingArray(np.int32, rows), GrowingArray(np.int32, rows)
         self._target, self._time = GrowingArray(np.float32, rows), GrowingArray(np.int64, rows)
+        self._more_ids = {name: self._map_of(name) for name in log.columns.more}
+        self._more = {name: GrowingArray(np.int32, rows) for name in self._more_ids}
         self._dropped = 0
         self._first_without_time: str | None = None
 
@@ -115,6 +120,8 @@ class _Collector:
         self._item.append(encode(self._item_ids, columns["item"]))
         self._user.append(users.result())
         self._target.append(target)
+        for name, ids in self._more_ids.items():
+            self._more[name].append(_encoded(encode, ids, columns[further(name)]))
         if (time := columns.get("timestamp")) is not None:
             if time.null_count():
                 if self._first_without_time is None:
@@ -128,17 +135,18 @@ class _Collector:
         if not len(self._user):
             dropped = f" ({self._dropped:,} invalid ones left out)" if self._dropped else ""
             raise CelrecError(f"{self._log.name}: no interactions in it{dropped}")
-        if self._like is None:
-            self._user_ids = self._user_ids.with_integers()
-            self._item_ids = self._item_ids.with_integers()
+        self._user_ids = self._finished(self._user_ids)
+        self._item_ids = self._finished(self._item_ids)
         user, item, target = self._user.finish(), self._item.finish(), self._target.finish()
         time = self._time.finish() if len(self._time) else None
+        more = {name: values.finish() for name, values in self._more.items()}
         if time is not None and self._first_without_time is not None:
             keep = time != _NO_TIME
             if not keep.any():
                 time = None
             elif self._drop:
                 user, item, target, time = user[keep], item[keep], target[keep], time[keep]
+                more = {name: values[keep] for name, values in more.items()}
                 self._dropped += len(keep) - len(time)
             else:
                 raise CelrecError(
@@ -154,14 +162,42 @@ class _Collector:
             item_ids=self._item_ids,
             user_features=self._features(user_features, "user", self._user_ids),
             item_features=self._features(item_features, "item", self._item_ids),
+            columns={
+                name: IdColumn(values, self._finished(self._more_ids[name]))
+                for name, values in more.items()
+            },
             dropped=self._dropped,
         )
+
+    def _map_of(self, name: str) -> IdMap:
+        if self._like is None:
+            return IdMap()
+        if name not in self._like.columns:
+            raise CelrecError(
+                f"columns: {name!r} is none of those that `like` was read with: "
+                f"{', '.join(self._like.columns) or 'none'}"
+            )
+        return self._like.columns[name].ids
+
+    def _finished(self, ids: IdMap) -> IdMap:
+        return ids.with_integers() if self._like is None else ids
 
     def _features(self, table: Table | None, role: str, ids: IdMap) -> pl.DataFrame | None:
         if table is None:
             return getattr(self._like, f"{role}_features") if self._like is not None else None
         frame = _as_polars(table, f"{role}_features").lazy().collect()
         return align_features(frame, ids, self._log.columns.roles()[role])
+
+
+def _encoded(
+    encode: Callable[[IdMap, pl.Series], NDArray[np.int32]], ids: IdMap, values: pl.Series
+) -> NDArray[np.int32]:
+    """Dense ids, UNSEEN where there is none."""
+    if (missing := _missing(values)) is None:
+        return encode(ids, values)
+    dense = np.full(len(values), UNSEEN, np.int32)
+    dense[~missing] = encode(ids, values.filter(~missing))
+    return dense
 
 
 def _explain(batch: Batch, row: int) -> CelrecError:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from celrec.data.id_column import IdColumn
 from celrec.data.interactions import Interactions
 from celrec.errors import CelrecError
 
@@ -85,6 +86,12 @@ class Split:
             item=np.concatenate([part.item for part in parts]),
             target=np.concatenate([part.target for part in parts]),
             timestamp=np.concatenate(times) if times else None,
+            columns={
+                name: IdColumn(
+                    np.concatenate([part.columns[name].values for part in parts]), column.ids
+                )
+                for name, column in self.train.columns.items()
+            },
         )
 
     @classmethod

@@ -21,3 +21,22 @@ def mean_squared_error(predicted: ArrayLike, target: ArrayLike) -> float:
             f"not {first.shape} and {second.shape}"
         )
     return float(np.mean((first - second) ** 2))
+
+
+def area_under_curve(predicted: ArrayLike, target: ArrayLike) -> float:
+    """The chance that a target 1 is predicted higher than a target 0; ties count half (AUC).
+
+    >>> area_under_curve([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1])
+    0.75
+    """
+    scores, positive = np.asarray(predicted, np.float64), np.asarray(target) > 0.5
+    if scores.shape != positive.shape or positive.all() or not positive.any():
+        raise CelrecError(
+            "target must hold both 0 and 1, one for each prediction, "
+            f"not {positive.shape} with {int(positive.sum())} ones for {scores.shape}"
+        )
+    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    middle = np.cumsum(counts) - (counts - 1) / 2  # the mean rank among equals, from 1
+    ones, zeros = int(positive.sum()), int((~positive).sum())
+    rank_sum = float(middle[inverse[positive]].sum())
+    return (rank_sum - ones * (ones + 1) / 2) / (ones * zeros)

@@ -26,6 +26,7 @@ class DeepFM(Interaction):
 
     def __init__(self, dim: int, fields: int = 0, *, hidden: Sequence[int] = (16, 8)) -> None:
         super().__init__()
+        self.dim = dim
         self.tower = Tower([dim, dim, fields * dim], hidden)
 
     def forward(
@@ -53,3 +54,9 @@ class DeepFM(Interaction):
     def set_mean(self, mean: float) -> None:
         """The constant at the top."""
         self.tower.bias.fill_(mean)
+
+    @torch.no_grad()
+    def begin_as_dot_product(self) -> int:
+        """See `Interaction`: that is what the pairs are for."""
+        self.tower.begin_at_zero()
+        return self.dim

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F  # noqa: N812  (its name everywhere)
 from torch import Tensor, nn
 
 from celrec.errors import CelrecError
@@ -15,16 +16,19 @@ from celrec.models.tower import Tower, flat
 
 
 class DIEN(Interaction):
-    """y = MLP(user, target, evolved interest, Σ history, features) (Zhou et al., AAAI'19).
+    """y = MLP(user, target, interest, user∘target, Σ history, features) (Zhou et al., AAAI'19).
 
     A GRU reads the history; a second one, whose update gate is scaled by the
     attention that the target pays to each state (AUGRU), follows how the interest
-    in the target evolved.
+    in the target evolved. The product tells a small network who fits whom.
 
     >>> history = History(torch.ones(7, 1, 5, 8), torch.ones(7, 1, 5, dtype=torch.bool))
     >>> DIEN(8)(torch.ones(7, 1, 8), torch.ones(7, 50, 8), history).shape
     torch.Size([7, 50])
     """
+
+    uses_history = True
+    wants_negatives = True
 
     def __init__(
         self,
@@ -41,8 +45,9 @@ class DIEN(Interaction):
         self.inputs = nn.Linear(dim, 3 * dim)
         self.gates = nn.Linear(dim, 2 * dim, bias=False)
         self.candidate = nn.Linear(dim, dim, bias=False)
-        self.auxiliary = Tower([dim, dim], auxiliary)
-        self.tower = Tower([dim, dim, dim, dim, fields * dim], hidden)
+        self.next_item = Tower([dim, dim], auxiliary)
+        self.dim = dim
+        self.tower = Tower([dim, dim, dim, dim, dim, fields * dim], hidden)
 
     def forward(
         self,
@@ -58,7 +63,8 @@ class DIEN(Interaction):
         interests = History(states, history.filled)
         evolved = self._evolve(interests, self.attention(item, interests))
         known = history.vectors * history.filled.unsqueeze(-1)
-        predicted: Tensor = self.tower([user, item, evolved, known.sum(-2), flat(features, user)])
+        inputs = [user, item, evolved, user * item, known.sum(-2), flat(features, user)]
+        predicted: Tensor = self.tower(inputs)
         return predicted
 
     def read(self, history: History) -> Tensor:
@@ -75,8 +81,20 @@ class DIEN(Interaction):
 
     def next_item_score(self, states: Tensor, item: Tensor) -> Tensor:
         """For the auxiliary loss: the logit that `item` comes next after a state of interest."""
-        score: Tensor = self.auxiliary([states, item])
+        score: Tensor = self.next_item([states, item])
         return score
+
+    def auxiliary(self, history: History, not_next: Tensor) -> Tensor:
+        """−log σ(score of the next item) − log(1 − σ(score of another)), mean over the histories.
+
+        So each state of interest learns to tell what comes next.
+        """
+        states = self.read(history)[..., :-1, :]
+        both = history.filled[..., :-1] & history.filled[..., 1:]
+        came = self.next_item_score(states, history.vectors[..., 1:, :])
+        other = self.next_item_score(states, not_next[..., 1:, :])
+        losses = F.softplus(-came) + F.softplus(other)
+        return (losses * both).sum() / both.sum().clamp(min=1)
 
     def _evolve(self, interests: History, weights: Tensor) -> Tensor:
         """AUGRU: h = (1 − α·u)·h + α·u·tanh(…); a place that is empty changes nothing."""
@@ -96,3 +114,8 @@ class DIEN(Interaction):
     def set_mean(self, mean: float) -> None:
         """The constant at the top."""
         self.tower.bias.fill_(mean)
+
+    def begin_as_dot_product(self) -> int:
+        """See `Interaction`."""
+        self.tower.begin_as_sum(3)
+        return self.dim

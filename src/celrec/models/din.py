@@ -16,14 +16,19 @@ from celrec.models.tower import Tower, flat
 
 
 class DIN(Interaction):
-    """y = MLP(user, target, Σ_k α_k·k, features) (Zhou et al., KDD'18).
+    """y = MLP(user, target, interest, user∘target, interest∘target, features).
 
-    The history is summed up with the weights that the target gives to it.
+    The Deep Interest Network (Zhou et al., KDD'18). The interest Σ_k α_k·k is the
+    history, summed up with the weights that the target gives to it. The products, which
+    the authors' later code has too for interest and target, tell a small network who
+    fits whom.
 
     >>> history = History(torch.ones(7, 1, 20, 8), torch.ones(7, 1, 20, dtype=torch.bool))
     >>> DIN(8)(torch.ones(7, 1, 8), torch.ones(7, 50, 8), history).shape
     torch.Size([7, 50])
     """
+
+    uses_history = True
 
     def __init__(
         self,
@@ -34,8 +39,9 @@ class DIN(Interaction):
         attention: Sequence[int] = (16, 8),
     ) -> None:
         super().__init__()
+        self.dim = dim
         self.attention = TargetAttention(dim, attention)
-        self.tower = Tower([dim, dim, dim, fields * dim], hidden)
+        self.tower = Tower([dim, dim, dim, dim, dim, fields * dim], hidden)
 
     def forward(
         self,
@@ -49,7 +55,7 @@ class DIN(Interaction):
             raise CelrecError("history is missing: DIN needs what the users did before")
         weights: Tensor = self.attention(item, history)
         interest = paired(weights, history.vectors, "l,ld->d")
-        inputs = [user, item, interest, flat(features, user)]
+        inputs = [user, item, interest, user * item, interest * item, flat(features, user)]
         predicted: Tensor = self.tower(inputs)
         return predicted
 
@@ -57,3 +63,8 @@ class DIN(Interaction):
     def set_mean(self, mean: float) -> None:
         """The constant at the top."""
         self.tower.bias.fill_(mean)
+
+    def begin_as_dot_product(self) -> int:
+        """See `Interaction`."""
+        self.tower.begin_as_sum(3)
+        return self.dim

@@ -24,6 +24,9 @@ class Interaction(nn.Module, ABC):
     """
 
     extra_columns: ClassVar[int] = 0
+    uses_history: ClassVar[bool] = False
+    wants_negatives: ClassVar[bool] = False
+    """Whether there is an `auxiliary` loss."""
 
     @abstractmethod
     def forward(
@@ -38,3 +41,16 @@ class Interaction(nn.Module, ABC):
     def set_mean(self, mean: float) -> None:
         """Let the predictions of an untrained model be about `mean`; 0 if it has no such place."""
         del mean
+
+    def begin_as_dot_product(self) -> int:
+        """Let the prediction be Σ_d user_d·item_d over so many dimensions, the first ones.
+
+        As long as that is positive and all else is 0. So rows that a factorisation has
+        learned can be gone on from. 0 if the model cannot do it, and nothing is changed.
+        """
+        return 0
+
+    def auxiliary(self, history: History, not_next: Tensor) -> Tensor | None:
+        """A loss to be added in training, given for each earlier item another in its place."""
+        del history, not_next
+        return None

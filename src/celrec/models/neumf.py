@@ -56,3 +56,11 @@ class NeuMF(Interaction):
     def set_mean(self, mean: float) -> None:
         """The constant at the top."""
         self.top.linear.bias.fill_(mean)
+
+    @torch.no_grad()
+    def begin_as_dot_product(self) -> int:
+        """See `Interaction`; over the dimensions of the product."""
+        self.top.linear.weight.zero_()
+        self.top.linear.weight[0, : self.product_dim] = 1
+        self.top.linear.bias.zero_()
+        return self.product_dim

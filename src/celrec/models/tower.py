@@ -39,6 +39,30 @@ class Tower(nn.Module):
         top: Tensor = self.rest(self.first(inputs))
         return top.squeeze(-1)
 
+    @torch.no_grad()
+    def begin_as_sum(self, number: int) -> None:
+        """Let the output be the sum over one input, where that is positive.
+
+        The first unit of each layer carries it; the others stay random, but for the
+        top, which does not listen to them yet.
+        """
+        weight = self.first.linear.weight
+        ends = [sum(self.first.sizes[:n]) for n in (number, number + 1)]
+        weight[0] = 0
+        weight[0, ends[0] : ends[1]] = 1
+        self.first.linear.bias[0] = 0
+        linear = [layer for layer in self.rest if isinstance(layer, nn.Linear)]
+        for layer in linear:
+            layer.weight[0] = 0
+            layer.weight[0, 0] = 1
+            layer.bias[0] = 0
+
+    @torch.no_grad()
+    def begin_at_zero(self) -> None:
+        """Let the output be 0: the top does not listen to the layers below yet."""
+        for parameter in self.rest[-1].parameters():
+            parameter.zero_()
+
 
 def flat(features: Tensor | None, like: Tensor) -> Tensor:
     """The vectors of all fields side by side, or nothing at all."""

@@ -71,6 +71,11 @@ class Factorisation(nn.Module):
         """The table of the items' factors, without biases."""
         return _rows(self.items)
 
+    @property
+    def tables(self) -> dict[str, SharedRows]:
+        """The rows of both sides, without biases."""
+        return {"users": self.user_rows, "items": self.item_rows}
+
     def forward(self, user: Tensor, item: Tensor) -> Tensor:
         """The prediction for each pair of ids."""
         predicted: Tensor = self.model(self.users(user), self.items(item))

@@ -36,6 +36,15 @@ class FeatureTables(nn.Module):
         """How many features there are."""
         return len(self.tables)
 
+    @property
+    def shapes(self) -> list[tuple[int, int, int]]:
+        """Of each feature the number of values, of ids, and the most values of one id."""
+        buffers = [getattr(self, f"values_{number}") for number in range(len(self))]
+        return [
+            (len(table), len(values) - 1, values.shape[1])
+            for table, values in zip(self.tables, buffers, strict=True)
+        ]
+
     def forward(self, ids: Tensor) -> Tensor:
         """The vectors of `ids`, (..., features, dim)."""
         vectors = [self._pooled(n, table, ids) for n, table in enumerate(self.tables)]

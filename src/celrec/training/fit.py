@@ -4,38 +4,50 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from celrec.data.interactions import Interactions
 from celrec.data.split import Split
-from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
-from celrec.embeddings.full import FullEmbedding
-from celrec.embeddings.modulo import ModuloEmbedding
-from celrec.embeddings.shared_rows import SharedRows
 from celrec.errors import CelrecError
+from celrec.training.building import make_model
 from celrec.training.checkpoint import Checkpoint
-from celrec.training.clusterings import starting_clusters
 from celrec.training.denormals import flushed_denormals
 from celrec.training.factorisation import Factorisation
 from celrec.training.judgement import Judgement, Watcher
 from celrec.training.merging import merge_alike
-from celrec.training.offline import Offline, Schedule
+from celrec.training.model import Model
+from celrec.training.offline import Offline
 from celrec.training.offline_training import OfflineTraining
 from celrec.training.personalisation import personalise
-from celrec.training.plan import LEAST_GAIN, SIDES, Plan
+from celrec.training.plan import LEAST_GAIN, Plan
+from celrec.training.pretraining import take_over
+from celrec.training.recommender import Recommender
+
+
+class Stage(NamedTuple):
+    """What a part of training is called when validation data choose, and when it is done anew."""
+
+    name: str
+    anew: str
+
+
+CHOOSE = Stage("choose", "train anew")
+PERSONALISE = Stage("personalise", "personalise anew")
+FINISH = Stage("finish", "finish anew")
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
     """A trained recommender and how it came about."""
 
-    model: Factorisation
+    model: Model
     judgements: dict[str, list[Judgement]]
-    """By stage: `choose`, and `personalise` if that was asked for."""
+    """By stage: `choose`, `personalise` if that was asked for, and `finish` if a network goes on
+    from a factorisation."""
     chosen: dict[str, Judgement]
     """What validation data liked best in each stage."""
     growth: str | None = None
@@ -61,90 +73,92 @@ def fit(
 ) -> Fit:
     """Train on the training part and let the validation part choose, then train anew on both.
 
-    Validation data choose the number of steps, with compression `auto` the clusters
-    too, and the number of steps after personalisation. Without any, training takes
-    all the steps of the preset.
+    Validation data choose the number of steps in each stage, and with compression
+    `auto` the clusters too. Without any, training takes all the steps of the preset.
     """
     if plan.auto and not len(split.valid):
         raise CelrecError(
             f"compression 'auto' needs validation data, and {len(split.train):,} training rows "
             "leave none; give a number of rows"
         )
-    checkpoint, how, limit = checkpoint or Checkpoint(), plan.settings(), plan.personal_limit
+    plan.check(split.train)
+    checkpoint = checkpoint or Checkpoint()
     everything = split.train_and_valid()
-    judgements, chosen = {}, {}
-    clusters, growth = None, None
     with flushed_denormals():
-        model = make_model(split.train, plan)
-        training = OfflineTraining(model, split.train, split.valid, how)
-        chosen["choose"] = checkpoint.run("choose", training, watch)
-        judgements["choose"] = training.judgements
-        if plan.auto:
-            growth = _settle(model, split.valid, training)
-            clusters = _clusters(model)
-        if limit is not None:
-            personal = personalise(model, split.train, limit)
-            training = OfflineTraining(
-                personal, split.train, split.valid, replace(how, schedule=how.personal)
-            )
-            chosen["personalise"] = checkpoint.run("personalise", training, watch, fresh=False)
-            judgements["personalise"] = training.judgements
-
-        model = make_model(everything, plan, clusters)
-        steps = _exactly(how, how.schedule, chosen["choose"])
-        training = OfflineTraining(model, everything, everything[:0], steps)
-        checkpoint.run("train anew", training, watch)
-        if limit is not None:
-            model = personalise(model, everything, limit)
-            steps = _exactly(how, how.personal, chosen["personalise"])
-            training = OfflineTraining(model, everything, everything[:0], steps)
-            checkpoint.run("personalise anew", training, watch, fresh=False)
+        first = _Pass(plan, checkpoint, watch, split.train, split.valid)
+        first.run()
+        second = _Pass(plan, checkpoint, watch, everything, everything[:0], first)
+        model = second.run()
+    if isinstance(model, Recommender):
+        model.remember(everything)
     if not all(bool(value.isfinite().all()) for value in model.state_dict().values()):
         raise CelrecError(
             f"preset {plan.preset!r} diverged on these ratings; take preset 'default', "
             "or ratings on a smaller scale"
         )
-    return Fit(model, judgements, chosen, growth)
+    return Fit(model, first.judgements, first.chosen, first.growth)
 
 
-def make_model(
-    log: Interactions, plan: Plan, clusters: dict[str, NDArray[np.int64]] | None = None
-) -> Factorisation:
-    """Untrained tables as the plan asks for, or with given clusters for some sides."""
-    tables: list[SharedRows] = []
-    sizes = {"users": log.num_users, "items": log.num_items}
-    for compressed, (side, ids) in zip(SIDES[plan.side], sizes.items(), strict=True):
-        if not compressed or plan.embedding == "full":
-            tables.append(FullEmbedding(ids, plan.dim))
-        elif plan.embedding == "modulo":
-            tables.append(ModuloEmbedding(ids, plan.dim, rows=plan.rows(ids), seed=plan.seed))
-        else:
-            given = (clusters or {}).get(side)
-            tables.append(_clustered(log, side, ids, plan, given))
-    if plan.model == "mf":
-        return Factorisation(*map(BiasedEmbedding, tables))
-    return Factorisation(*tables)
+class _Pass:
+    """All stages of training: with validation data, which choose, or as an `earlier` one chose."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        checkpoint: Checkpoint,
+        watch: Watcher,
+        train: Interactions,
+        valid: Interactions,
+        earlier: _Pass | None = None,
+    ) -> None:
+        self._plan, self._checkpoint, self._watch = plan, checkpoint, watch
+        self._train, self._valid, self._earlier = train, valid, earlier
+        self.judgements: dict[str, list[Judgement]] = {}
+        self.chosen: dict[str, Judgement] = {}
+        self.clusters: dict[str, NDArray[np.int64]] | None = None
+        self.growth: str | None = None
+
+    def run(self) -> Model:
+        """The model in the end."""
+        plan = self._plan
+        if plan.pretraining is None:
+            return self._clustered(plan)
+        learned = self._clustered(plan.pretraining)
+        model = make_model(self._train, plan, _clusters(learned))
+        assert isinstance(learned, Factorisation)  # noqa: S101  (that is what is pretrained)
+        assert isinstance(model, Recommender)  # noqa: S101
+        take_over(model, learned, plan.seed)
+        self._stage(FINISH, model, plan.settings(), fresh=False)
+        return model
+
+    def _clustered(self, plan: Plan) -> Model:
+        """Clusters, and rows of their own for those that the plan says."""
+        how, limit = plan.settings(), plan.personal_limit
+        given = None if self._earlier is None else self._earlier.clusters
+        model = make_model(self._train, plan, given)
+        training = self._stage(CHOOSE, model, how)
+        if plan.auto and self._earlier is None:
+            self.growth = _settle(model, self._valid, training)
+            self.clusters = _clusters(model)
+        if limit is not None:
+            model = personalise(model, self._train, limit)
+            self._stage(PERSONALISE, model, replace(how, schedule=how.personal), fresh=False)
+        return model
+
+    def _stage(
+        self, stage: Stage, model: Model, how: Offline, *, fresh: bool = True
+    ) -> OfflineTraining:
+        if self._earlier is not None:  # the number of steps that was chosen, with nobody to judge
+            steps = self._earlier.chosen[stage.name].step
+            how = replace(how, schedule=replace(how.schedule, steps=steps, judge_every=steps))
+        training = OfflineTraining(model, self._train, self._valid, how)
+        name = stage.name if self._earlier is None else stage.anew
+        self.chosen[stage.name] = self._checkpoint.run(name, training, self._watch, fresh=fresh)
+        self.judgements[stage.name] = training.judgements
+        return training
 
 
-def _clustered(
-    log: Interactions, side: str, ids: int, plan: Plan, given: NDArray[np.int64] | None
-) -> ClusteredEmbedding:
-    start = starting_clusters(plan.start, log, side, plan.seed) if given is None else given
-    count = int(start.max()) + 1
-    rows = plan.rows(ids)
-    if plan.frozen or given is not None:
-        rows = count
-    if count > rows:
-        raise CelrecError(
-            f"start {plan.start!r} has {count} clusters of {side}, but compression "
-            f"{plan.compression!r} allows {rows}; raise it"
-        )
-    table = ClusteredEmbedding(ids, plan.dim, max_clusters=rows)
-    table.start_from(torch.from_numpy(start))
-    return table
-
-
-def _settle(model: Factorisation, valid: Interactions, training: OfflineTraining) -> str:
+def _settle(model: Model, valid: Interactions, training: OfflineTraining) -> str:
     """Merge clusters that came out alike; why there are as many as there are."""
     tried = " and ".join(
         f"{count:,} clusters of {side}" for side, count in (training.grown_to or {}).items()
@@ -157,21 +171,17 @@ def _settle(model: Factorisation, valid: Interactions, training: OfflineTraining
         f"up to {tried} were tried; validation error was {end} {best.valid_loss:.6g} with {left}"
     )
     tolerance = LEAST_GAIN * float(np.var(valid.target))
-    merged = sum(merge_alike(model, valid, side, tolerance) for side in ("users", "items"))
+    merged = 0
+    if isinstance(model, Factorisation):
+        merged = sum(merge_alike(model, valid, side, tolerance) for side in ("users", "items"))
     if merged:
         reason += f", of which {merged:,} could be merged with others without loss"
     return reason
 
 
-def _clusters(model: Factorisation) -> dict[str, NDArray[np.int64]]:
-    tables = (("users", model.user_rows), ("items", model.item_rows))
+def _clusters(model: Model) -> dict[str, NDArray[np.int64]]:
     return {
         side: table.assignment[:-1].long().numpy()
-        for side, table in tables
+        for side, table in model.tables.items()
         if isinstance(table, ClusteredEmbedding)
     }
-
-
-def _exactly(how: Offline, schedule: Schedule, chosen: Judgement) -> Offline:
-    """The same training for the number of steps that was chosen, with nobody to judge."""
-    return replace(how, schedule=replace(schedule, steps=chosen.step, judge_every=chosen.step))

@@ -14,7 +14,7 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.shared_rows import SharedRows
 from celrec.errors import CelrecError
 from celrec.training.factorisation import Factorisation
-from celrec.training.solver import Solver
+from celrec.training.factorisation_solver import FactorisationSolver
 
 OPTIMISERS: dict[str, type[Optimizer]] = {
     "gd": torch.optim.SGD,
@@ -40,7 +40,8 @@ class Descent:
     With `bounded`, the rate of a row is at most half of 1/curvature (half, since
     both sides move at once): the steps of very active users and popular clusters,
     which would otherwise overshoot and throw training back, are shortened, and
-    only those.
+    only those. With `per_row_start`, each row begins divided by its own largest value
+    instead of the table's.
     """
 
     optimiser: str = "gd"
@@ -54,6 +55,7 @@ class Descent:
     bounded: bool = False
     pull_to_anchor: float = 50.0
     l2_biases: float = 5.0
+    per_row_start: bool = False
 
     def __post_init__(self) -> None:
         for name, value, known in (
@@ -67,7 +69,7 @@ class Descent:
                 raise CelrecError(f"{name} must not be negative, not {getattr(self, name)}")
 
 
-class GradientDescent(Solver):
+class GradientDescent(FactorisationSolver):
     """One step: slopes from the collapsed sums, penalties, averaging, the optimiser, projection.
 
     Biases, if there are any, are fitted anew every ten steps: that takes a pass over
@@ -77,10 +79,10 @@ class GradientDescent(Solver):
     optimizer: Optimizer
 
     def __init__(self, model: Factorisation, log: Interactions, how: Descent) -> None:
-        super().__init__(model, log, how.l2_biases)
+        super().__init__(model, log, how.l2_biases, per_row_start=how.per_row_start)
         self.how = how
         self._steps = 0
-        weights = [table.weight for table in self._tables().values()]
+        weights = [table.weight for table in self.model.tables.values()]
         make = OPTIMISERS[how.optimiser]
         self.optimizer = make(weights, lr=how.learning_rate)  # type: ignore[call-arg]
 
@@ -92,12 +94,14 @@ class GradientDescent(Solver):
         self._steps += 1
         loss, *slopes = self._collapsed.loss_and_slopes()
         bounds = self._collapsed.curvature_bounds() if self.how.bounded else (None, None)
-        for (side, table), slope, bound in zip(self._tables().items(), slopes, bounds, strict=True):
+        for (side, table), slope, bound in zip(
+            self.model.tables.items(), slopes, bounds, strict=True
+        ):
             gradient = torch.zeros_like(table.weight)
             gradient[: table.num_rows] = self._with_penalties(side, table, slope, bound)
             table.weight.grad = gradient
         self.optimizer.step()
-        for table in self._tables().values():
+        for table in self.model.tables.values():
             if self.how.projection == "clip":
                 table.weight.clamp_(min=0)
             elif self.how.projection == "abs":

@@ -15,7 +15,7 @@ from celrec.embeddings.shared_rows import SharedRows
 from celrec.errors import CelrecError
 from celrec.training._kernels import solve_rows
 from celrec.training.factorisation import Factorisation
-from celrec.training.solver import Solver
+from celrec.training.factorisation_solver import FactorisationSolver
 
 _BATCH = 1 << 22  # numbers in the matrices of one batch of rows
 _LEAST_NOISE = 1e-6  # of the variance of the targets, so that a perfect fit can be solved for
@@ -60,7 +60,7 @@ class LeastSquares:
             raise CelrecError(f"l2_biases must not be negative, not {self.l2_biases}")
 
 
-class AlternatingLeastSquares(Solver):
+class AlternatingLeastSquares(FactorisationSolver):
     """One step: biases, then all users' rows, then all items' rows, from the collapsed sums."""
 
     def __init__(self, model: Factorisation, log: Interactions, how: LeastSquares) -> None:
@@ -112,7 +112,7 @@ class AlternatingLeastSquares(Solver):
 
     def _solve(self, side: str) -> float:
         """New rows for one side; the squared error that is expected after."""
-        tables = self._tables()
+        tables = self.model.tables
         table, other = tables[side], tables[_OTHER[side]]
         known = self._moments_of(_OTHER[side], other)
         ridge = self._noise * self._precisions[side]
@@ -149,7 +149,7 @@ class AlternatingLeastSquares(Solver):
 
     def _learn_prior(self, side: str) -> None:
         """Mean and E[(row − anchor)(row − anchor)ᵀ]⁻¹ of a table that is not clustered."""
-        table = self._tables()[side]
+        table = self.model.tables[side]
         if isinstance(table, ClusteredEmbedding):
             return
         rows = table.weight[: table.num_rows].double()

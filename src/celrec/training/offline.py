@@ -11,6 +11,9 @@ from celrec.errors import CelrecError
 from celrec.training.factorisation import Factorisation
 from celrec.training.gradient_descent import Descent, GradientDescent
 from celrec.training.least_squares import AlternatingLeastSquares, LeastSquares
+from celrec.training.minibatch import Minibatch, MinibatchDescent
+from celrec.training.model import Model
+from celrec.training.recommender import Recommender
 from celrec.training.solver import Solver
 
 
@@ -46,9 +49,9 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Offline:
-    """All that offline training of CEL on a dot product can be told."""
+    """All that offline training of CEL can be told."""
 
-    solver: Descent | LeastSquares = field(default_factory=Descent)
+    solver: Descent | LeastSquares | Minibatch = field(default_factory=Descent)
     schedule: Schedule = field(default_factory=Schedule)
     personal: Schedule = field(default_factory=Schedule)
     """For the time after rows have been personalised."""
@@ -57,11 +60,19 @@ class Offline:
     criterion: str = "interactions"
     rank: int = 64
     """The length of a row, unless somebody asks for another."""
-    per_row_start: bool = False
+    pretrained: bool = False
+    """Whether a network goes on from a factorisation, which finds the clusters."""
     seed: int = 0
 
-    def make_solver(self, model: Factorisation, log: Interactions) -> Solver:
+    def make_solver(self, model: Model, log: Interactions) -> Solver:
         """The solver that is asked for."""
-        if isinstance(self.solver, Descent):
+        if isinstance(model, Recommender) and isinstance(self.solver, Minibatch):
+            return MinibatchDescent(model, log, self.solver, self.seed)
+        if isinstance(model, Factorisation) and isinstance(self.solver, Descent):
             return GradientDescent(model, log, self.solver)
-        return AlternatingLeastSquares(model, log, self.solver)
+        if isinstance(model, Factorisation) and isinstance(self.solver, LeastSquares):
+            return AlternatingLeastSquares(model, log, self.solver)
+        raise CelrecError(
+            f"solver {type(self.solver).__name__} cannot train a {type(model).__name__}; "
+            "take Minibatch for a Recommender, Descent or LeastSquares for a Factorisation"
+        )

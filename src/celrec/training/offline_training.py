@@ -10,25 +10,24 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 
 from celrec.clustering.clusterer import Clusterer
 from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.errors import CelrecError
-from celrec.training.dot_product_evidence import DotProductEvidence
-from celrec.training.factorisation import Factorisation
 from celrec.training.judgement import Judgement
+from celrec.training.model import Model
 from celrec.training.offline import Offline
 
 
 class OfflineTraining:
-    """Trains a factorisation in place and leaves it as validation data liked it best.
+    """Trains a recommender in place and leaves it as validation data liked it best.
 
     Tables that are clustered grow to their `max_clusters`; others are plain. Where
     `valid` is empty there is nobody to judge, and the last state is left.
 
     >>> import celrec
+    >>> from celrec.training.factorisation import Factorisation
     >>> from celrec.training.offline import Schedule
     >>> from celrec.embeddings.full import FullEmbedding
     >>> split = celrec.Split.random(celrec.Planted(rows=3000, users=40, items=30).interactions())
@@ -42,7 +41,7 @@ class OfflineTraining:
     """
 
     def __init__(
-        self, model: Factorisation, train: Interactions, valid: Interactions, how: Offline
+        self, model: Model, train: Interactions, valid: Interactions, how: Offline
     ) -> None:
         self.model, self.how = model, how
         self.judgements: list[Judgement] = []
@@ -63,9 +62,7 @@ class OfflineTraining:
 
     def start(self) -> None:
         """Give the model its first rows; without it, training goes on from those it has."""
-        how = self.how
-        self.model.initialise(torch.Generator().manual_seed(how.seed), per_row=how.per_row_start)
-        self._solver.residuals.start()
+        self._solver.start(self.how.seed)
 
     def run(
         self,
@@ -129,19 +126,20 @@ class OfflineTraining:
         return crc
 
     def _judge(self, train_loss: float) -> Judgement:
-        judgement = Judgement(
-            self._step,
-            self.model.item_rows.num_rows,
-            train_loss / max(len(self._train), 1),
-            _error(self.model, self._valid),
-            self._moved,
-        )
-        self._moved = 0
-        self.judgements.append(judgement)
-        better = judgement.valid_loss < self.best.valid_loss - self._gain
-        if better or len(self.judgements) == 1 or not len(self._valid):
-            self._best = len(self.judgements) - 1
-            self._best_state = copy.deepcopy(self.model.state_dict())
+        with self._solver.averaged():
+            judgement = Judgement(
+                self._step,
+                self.model.item_rows.num_rows,
+                train_loss / max(len(self._train), 1),
+                self._solver.loss(self._valid),
+                self._moved,
+            )
+            self._moved = 0
+            self.judgements.append(judgement)
+            better = judgement.valid_loss < self.best.valid_loss - self._gain
+            if better or len(self.judgements) == 1 or not len(self._valid):
+                self._best = len(self.judgements) - 1
+                self._best_state = copy.deepcopy(self.model.state_dict())
         return judgement
 
     def _finished(self) -> bool:
@@ -159,7 +157,7 @@ class OfflineTraining:
             side: Clusterer(
                 table,
                 solver.optimizer,
-                DotProductEvidence(self.model, self._train, side, solver.residuals),
+                solver.evidence(side),
                 split_every=how.schedule.split_every,
                 growth=how.schedule.growth,
                 reassign_every=how.schedule.reassign_every,
@@ -168,11 +166,6 @@ class OfflineTraining:
                 reassignment=how.reassignment,
                 seed=how.seed,
             )
-            for side, table in (("users", self.model.user_rows), ("items", self.model.item_rows))
+            for side, table in self.model.tables.items()
             if isinstance(table, ClusteredEmbedding)
         }
-
-
-def _error(model: Factorisation, log: Interactions) -> float:
-    target = torch.tensor(log.target)
-    return float((model.predict(log) - target).square().mean()) if len(log) else float("nan")

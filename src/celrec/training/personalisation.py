@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import TypeVar
 
 import torch
 
@@ -12,10 +13,13 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.shared_rows import SharedRows
 from celrec.errors import CelrecError
-from celrec.training.factorisation import Factorisation, Table
+from celrec.training.model import Model
+from celrec.training.recommender import Recommender
+
+_M = TypeVar("_M", bound=Model)
 
 
-def personalise(model: Factorisation, log: Interactions, above: int = 0) -> Factorisation:
+def personalise(model: _M, log: Interactions, above: int = 0) -> _M:
     """A copy of `model` whose clustered tables are mixed ones, with the same predictions.
 
     Ids with more than `above` interactions in `log` leave their cluster with a copy
@@ -24,21 +28,24 @@ def personalise(model: Factorisation, log: Interactions, above: int = 0) -> Fact
     """
     if above < 0:
         raise CelrecError(f"above must not be negative, not {above}")
-    tables: list[Table] = []
-    for table, counts in ((model.users, log.user_counts), (model.items, log.item_counts)):
-        warm = torch.from_numpy(counts > above)
+    personal = copy.deepcopy(model)
+    counts = {"users": log.user_counts, "items": log.item_counts}
+    counts |= {name: column.counts for name, column in log.columns.items()}
+    warm = {side: torch.from_numpy(number > above) for side, number in counts.items()}
+    for side in ("users", "items"):
+        table = getattr(personal, side)
         if isinstance(table, BiasedEmbedding):
-            mixed = BiasedEmbedding(_mixed(table.rows, warm))
-            mixed.bias.data.copy_(table.bias.data)
-            tables.append(mixed)
+            table.rows = _mixed(table.rows, warm[side])
         else:
-            tables.append(_mixed(table, warm))
-    personal = Factorisation(*tables)
-    personal.model.load_state_dict(model.model.state_dict())
+            setattr(personal, side, _mixed(table, warm[side]))
+    if isinstance(personal, Recommender):
+        for number, name in enumerate(personal.column_names):
+            mixed = _mixed(personal.tables[name], warm[name])
+            personal.column_tables[number] = mixed
     return personal
 
 
 def _mixed(table: SharedRows, warm: torch.Tensor) -> SharedRows:
     if isinstance(table, ClusteredEmbedding):
         return MixedEmbedding.personalise(table, warm)
-    return copy.deepcopy(table)
+    return table

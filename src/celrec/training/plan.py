@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from celrec.data.interactions import Interactions
 from celrec.errors import CelrecError
+from celrec.models.registry import MODELS
+from celrec.training.losses import LOSSES
 from celrec.training.offline import Offline
 from celrec.training.presets import PRESETS
 
@@ -29,7 +34,7 @@ class Plan:
     preset: str = "default"
     seed: int = 0
     model: str = "nmf"
-    """`nmf`: non-negative factors; `mf`: factors and biases."""
+    """`nmf`: non-negative factors; `mf`: factors and biases; or a network: see `MODELS`."""
     start: str = "one"
     """The first clusters: see `starting_clusters`."""
     frozen: bool = False
@@ -37,6 +42,14 @@ class Plan:
     personalise: str = "none"
     """Who gets a row of their own in the end: `none`, `all`, or those with more interactions than
     a number."""
+    loss: str = "squared-error"
+    """What a network is trained for: `squared-error`, `cross-entropy` of targets 0 and 1, or
+    `ranking`: interactions above other items. `mmoe` has its own: squared error and
+    cross-entropy of conversions."""
+    positive: float | None = None
+    """Targets from this one on are conversions."""
+    features: bool = True
+    """Whether a network sees what is known of users and items besides their ids."""
 
     def __post_init__(self) -> None:
         choices = {
@@ -44,8 +57,9 @@ class Plan:
             "side": tuple(SIDES),
             "model": tuple(PRESETS),
             "preset": tuple(PRESETS.get(self.model, ())),
+            "loss": tuple(LOSSES) if self.network and self.model != "mmoe" else ("squared-error",),
         }
-        for name in ("embedding", "side", "model", "preset"):
+        for name in ("embedding", "side", "model", "preset", "loss"):
             if getattr(self, name) not in choices[name]:
                 raise CelrecError(
                     f"{name} must be one of {', '.join(choices[name])}, not {getattr(self, name)!r}"
@@ -60,6 +74,11 @@ class Plan:
             raise CelrecError(
                 "compression 'auto' chooses other clusters, frozen keeps them; leave one out"
             )
+        if self.model == "mmoe" and self.positive is None:
+            raise CelrecError(
+                "positive is missing: model 'mmoe' also learns which interactions are conversions; "
+                "say from which target on (--positive 4)"
+            )
         if self.embedding != "cel":
             for name, plain in (("start", "one"), ("frozen", False), ("personalise", "none")):
                 if getattr(self, name) != plain:
@@ -68,6 +87,11 @@ class Plan:
                 raise CelrecError(
                     f"compression 'auto' needs embedding 'cel', not {self.embedding!r}"
                 )
+
+    @property
+    def network(self) -> bool:
+        """Whether the model is a network."""
+        return self.model in MODELS
 
     @property
     def dim(self) -> int:
@@ -112,6 +136,40 @@ class Plan:
         if number < 0:
             raise CelrecError(f"compression must not be negative, not {text!r}")
         return min(max(rows, 1), ids)
+
+    @property
+    def pretraining(self) -> Plan | None:
+        """The factorisation that a network goes on from, if it does."""
+        if not self.settings().pretrained or self.loss != "squared-error":
+            return None
+        dims = MODELS[self.model](self.dim, 0).begin_as_dot_product()
+        return replace(self, model="nmf", preset="default", rank=dims)
+
+    def prepared(self, log: Interactions) -> Interactions:
+        """The log with the targets that the loss is for.
+
+        With `positive`, cross-entropy has conversions for targets, and ranking knows of
+        conversions only.
+        """
+        if self.positive is None or self.loss == "squared-error":
+            return log
+        converted = log.target >= self.positive
+        if self.loss == "ranking":
+            return log[converted]
+        return replace(log, target=converted.astype(np.float32))
+
+    def check(self, log: Interactions) -> None:
+        """Complain about a log to train on that the model or the loss is not for."""
+        if log.columns and not self.network:
+            raise CelrecError(
+                f"model {self.model!r} looks at users and items only, not at column "
+                f"{next(iter(log.columns))!r}; take one of {', '.join(MODELS)}"
+            )
+        if self.loss == "cross-entropy" and not np.isin(log.target, (0, 1)).all():
+            raise CelrecError(
+                "loss 'cross-entropy' is for targets 0 and 1; say from which target on an "
+                "interaction is a conversion (positive, --positive 4)"
+            )
 
     def settings(self) -> Offline:
         """The preset, with what the plan adds to it."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from celrec.clustering.reassignment import Reassignment
 from celrec.clustering.splitter import Splitter
 from celrec.training.gradient_descent import Descent
 from celrec.training.least_squares import LeastSquares
+from celrec.training.minibatch import Minibatch
 from celrec.training.offline import Offline, Schedule
 
 _PERSONAL = Schedule(steps=3000, judge_every=25)
@@ -13,6 +16,18 @@ _SWEEPS = Schedule(
     steps=300, split_every=1, growth=0.05, reassign_every=1, judge_every=2, patience=10
 )
 _PERSONAL_SWEEPS = Schedule(steps=200, judge_every=2, patience=5)
+
+# A network from nothing: rounds of a tenth of an epoch.
+_SCRATCH = Offline(
+    solver=Minibatch(),
+    schedule=Schedule(
+        steps=400, split_every=1, growth=0.05, reassign_every=10, judge_every=5, patience=6
+    ),
+    personal=Schedule(steps=200, judge_every=5, patience=6),
+)
+# A network that goes on from a factorisation, whose rows are held near to what they were.
+_FINISHING = Minibatch(learning_rate=1e-3, l2=1.0)
+_FINISH = Schedule(steps=200, split_every=0, reassign_every=0, judge_every=5, patience=6)
 
 PRESETS: dict[str, dict[str, Offline]] = {
     "nmf": {
@@ -36,12 +51,17 @@ PRESETS: dict[str, dict[str, Offline]] = {
         # What the paper says, to the letter: absolute values, each row divided by its own largest
         # value at the start, the penalty outside the averaging, no damping of reassignments.
         "paper": Offline(
-            solver=Descent(learning_rate=1e-4, l2=1.0, penalty_inside=False, projection="abs"),
+            solver=Descent(
+                learning_rate=1e-4,
+                l2=1.0,
+                penalty_inside=False,
+                projection="abs",
+                per_row_start=True,
+            ),
             schedule=Schedule(split_every=10, reassign_every=40),
             personal=_PERSONAL,
             splitter=Splitter(normalisation="z-score"),
             reassignment=Reassignment(keep=0.0),
-            per_row_start=True,
         ),
         # What the authors' code does: a higher rate, the penalty inside and twice as strong, rows
         # shrunk towards their mean, reassignments damped, values clipped at 0.
@@ -72,5 +92,13 @@ PRESETS: dict[str, dict[str, Offline]] = {
             reassignment=Reassignment(keep=0.8, evidence=5),
         ),
     },
+    **{
+        name: {
+            "default": replace(_SCRATCH, solver=_FINISHING, schedule=_FINISH, pretrained=True),
+            "scratch": _SCRATCH,
+        }
+        for name in ("deepfm", "din", "dien", "neumf")
+    },
+    **{name: {"default": _SCRATCH} for name in ("mmoe", "widedeep")},
 }
 """Settings by model and name."""

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from celrec.data.histories import Histories
 from celrec.data.interactions import Interactions
 from celrec.embeddings.shared_rows import SharedRows
+from celrec.errors import CelrecError
 from celrec.models.history import History
 from celrec.models.interaction import Interaction
 from celrec.training.batch import Batch
 from celrec.training.feature_tables import FeatureTables
+from celrec.training.losses import LOSSES, Loss
 
 _CHUNK = 1 << 14
 
@@ -21,7 +26,9 @@ class Recommender(nn.Module):
     """Ids to vectors by the tables, vectors to predictions by the model.
 
     The items of a history have the vectors of the same table as the target; an empty
-    place is no item. With `history_length` 0 the model sees no history.
+    place is no item. With `history_length` 0 the model sees no history. Ids in
+    further columns of the log have tables of their own, and their vectors stand
+    beside those of the features.
     """
 
     def __init__(
@@ -31,12 +38,21 @@ class Recommender(nn.Module):
         model: Interaction,
         user_features: FeatureTables,
         item_features: FeatureTables,
+        *,
+        columns: Mapping[str, SharedRows] | None = None,
         history_length: int = 0,
+        loss: Loss = LOSSES["squared-error"],
     ) -> None:
         super().__init__()
         self.users, self.items, self.model = users, items, model
         self.user_features, self.item_features = user_features, item_features
-        self.history_length = history_length
+        columns = columns or {}
+        for name in ("users", "items"):
+            if name in columns:
+                raise CelrecError(f"columns: {name!r} is the name of another table; rename it")
+        self.column_names = tuple(columns)
+        self.column_tables = nn.ModuleList(columns.values())
+        self.history_length, self.loss = history_length, loss
         self._histories: Histories | None = None
 
     @property
@@ -49,15 +65,44 @@ class Recommender(nn.Module):
         """The table of the items."""
         return self.items
 
+    @property
+    def tables(self) -> dict[str, SharedRows]:
+        """All tables of ids: those of users and items, and of further columns by their names."""
+        further = zip(self.column_names, self.column_tables, strict=True)
+        return {"users": self.users, "items": self.items, **dict(further)}  # type: ignore[arg-type]
+
     def forward(self, batch: Batch) -> Tensor:
-        """The prediction for each sample."""
+        """What the model puts out for each sample."""
         item = self.items(batch.item)  # first of all: whoever judges items sees them as targets
-        features = torch.cat([self.user_features(batch.user), self.item_features(batch.item)], -2)
+        features = [self.user_features(batch.user), self.item_features(batch.item)]
+        if batch.columns is not None:
+            ids = batch.columns.unbind(-1)
+            pairs = zip(self.column_tables, ids, strict=True)
+            features += [table(those).unsqueeze(-2) for table, those in pairs]
         history = None
         if batch.history is not None:
             history = History(self.items(batch.history), batch.history >= 0)
-        predicted: Tensor = self.model(self.users(batch.user), item, history, features)
-        return predicted
+        output: Tensor = self.model(self.users(batch.user), item, history, torch.cat(features, -2))
+        return output
+
+    def output(self, batch: Batch) -> Tensor:
+        """What the loss is told: the output, or how far it is above that for the worse item."""
+        output: Tensor = self(batch)
+        if batch.worse is None:
+            return output
+        worse: Tensor = self(batch._replace(item=batch.worse))
+        return output - worse
+
+    def objective(self, batch: Batch) -> Tensor:
+        """The loss of each sample."""
+        return self.loss.of_samples(self.output(batch), batch.target)
+
+    def auxiliary(self, batch: Batch) -> Tensor | None:
+        """What the model wants to be lowered besides, if anything."""
+        if batch.history is None or batch.not_next is None:
+            return None
+        history = History(self.items(batch.history), batch.history >= 0)
+        return self.model.auxiliary(history, self.items(batch.not_next))
 
     def remember(self, log: Interactions) -> None:
         """Let the histories be those in `log`, the training data."""
@@ -65,27 +110,38 @@ class Recommender(nn.Module):
 
     def batch(self, log: Interactions, rows: Tensor | slice, *, own: bool) -> Batch:
         """Samples of a log; `own` if it is the one that is remembered, and not from outside."""
-        part = log[rows.numpy() if isinstance(rows, Tensor) else rows]
-        history = None
+        numbers = np.arange(len(log))[rows] if isinstance(rows, slice) else rows.numpy()
+        part = log[numbers]
+        history = columns = None
         if self._histories is not None:
             if own:
-                numbers = np.arange(len(log))[rows.numpy() if isinstance(rows, Tensor) else rows]
                 before = self._histories.at_rows(numbers, self.history_length)
             else:
                 before = self._histories.before(part, self.history_length)
-            history = torch.from_numpy(before.astype(np.int64))
+            history = _as_ids(before)
+        if self.column_names:
+            ids = [_as_ids(part.columns[name].values) for name in self.column_names]
+            columns = torch.stack(ids, -1)
         return Batch(
-            torch.from_numpy(part.user.astype(np.int64)),
-            torch.from_numpy(part.item.astype(np.int64)),
+            _as_ids(part.user),
+            _as_ids(part.item),
             torch.tensor(part.target),
             history,
+            columns=columns,
         )
 
     @torch.no_grad()
     def predict(self, log: Interactions) -> Tensor:
         """The prediction for each row of a log from outside, in bounded memory."""
-        predicted = torch.empty(len(log))
-        for start in range(0, len(log), _CHUNK):
-            rows = slice(start, min(start + _CHUNK, len(log)))
-            predicted[rows] = self(self.batch(log, rows, own=False))
-        return predicted
+        return self.loss.prediction(self.outputs(log))
+
+    @torch.no_grad()
+    def outputs(self, log: Interactions) -> Tensor:
+        """What the model puts out for each row of a log from outside, in bounded memory."""
+        starts = range(0, max(len(log), 1), _CHUNK)
+        parts = [self(self.batch(log, slice(s, s + _CHUNK), own=False)) for s in starts]
+        return torch.cat(parts)
+
+
+def _as_ids(values: NDArray[np.int32]) -> Tensor:
+    return torch.from_numpy(values.astype(np.int64))

@@ -4,41 +4,48 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from celrec.data.atomic import atomic_folder
+from celrec.data.id_column import IdColumn
 from celrec.data.id_map import IdMap
 from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
-from celrec.embeddings.registry import describe_embedding, make_embedding
+from celrec.embeddings.shared_rows import SharedRows
 from celrec.errors import CelrecError
-from celrec.training.factorisation import Factorisation
+from celrec.training.building import describe_model, rebuild_model
 from celrec.training.judgement import Judgement
+from celrec.training.model import Model
 from celrec.training.plan import Plan
+from celrec.training.recommender import Recommender
 
-_FORMAT = 2
+_FORMAT = 3
+_HISTORY = "history.parquet"
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """A recommender with the ids it knows, and all that was noted about its training."""
 
-    model: Factorisation
+    model: Model
     known: Interactions
     """A log without rows that holds the ids: what new data are read `like`."""
     users: pl.DataFrame
     """id, interactions, mean_target and, for clustered tables, cluster, in dense order."""
     items: pl.DataFrame
     """The same, and title where there are titles."""
+    columns: dict[str, pl.DataFrame]
+    """The same for the ids in further columns of the log."""
     plan: Plan
     source: dict[str, Any]
     """Where the data came from and how they were split."""
@@ -49,7 +56,7 @@ class Run:
 def save_run(
     path: str | Path,
     log: Interactions,
-    model: Factorisation,
+    model: Model,
     plan: Plan,
     judgements: dict[str, list[Judgement]],
     source: dict[str, Any],
@@ -60,17 +67,19 @@ def save_run(
     Anything else that stands there is not. `log` is what the model was trained on.
     Holds `config.json`, `result.json`, `judgements.parquet`, `model.safetensors`,
     and `users.parquet` and `items.parquet` with the original ids in dense order,
-    their training interactions, mean targets, clusters and titles.
+    their training interactions, mean targets, clusters and titles, a table like
+    these for each further column of ids, and for models that look at what users did
+    before `history.parquet`, the training interactions in dense ids.
     """
     check_place(path)
     log = log.seen()
     with atomic_folder(Path(path)) as folder:
-        tables = {"users": model.users, "items": model.items}
         config = {
             "format": _FORMAT,
             "plan": asdict(plan),
             "source": source,
-            "tables": {side: describe_embedding(table) for side, table in tables.items()},
+            "model": describe_model(model),
+            "columns": list(log.columns),
         }
         (folder / "config.json").write_text(json.dumps(config, indent=2))
         (folder / "result.json").write_text(json.dumps(result, indent=2))
@@ -85,26 +94,46 @@ def save_run(
             save_file(dict(model.state_dict()), folder / "model.safetensors")
         except SafetensorError as error:  # how it tells that the disk is full
             raise CelrecError(f"{path}: cannot write the model ({error}); make room") from error
-        sides = (
-            ("users", log.user_ids, log.user, log.user_features, model.user_rows),
-            ("items", log.item_ids, log.item, log.item_features, model.item_rows),
+        rows = model.tables
+        _ids_table(log, log.user_ids, log.user, rows["users"], log.user_features).write_parquet(
+            folder / "users.parquet"
         )
-        for name, ids, dense, features, table in sides:
-            counts = np.bincount(dense, minlength=table.num_embeddings)
-            sums = np.bincount(dense, log.target, table.num_embeddings)
-            columns = {
-                "id": ids.ids[: len(counts)],
-                "interactions": counts,
-                "mean_target": np.where(counts > 0, sums / np.maximum(counts, 1), np.nan),
-            }
-            if isinstance(table, ClusteredEmbedding):
-                columns["cluster"] = table.assignment[:-1].int().numpy()
-            if isinstance(table, MixedEmbedding):
-                private = table.private(torch.arange(table.num_embeddings)).numpy()
-                columns["private"] = private
-            if features is not None and "title" in features.columns:
-                columns["title"] = features.get_column("title")
-            pl.DataFrame(columns).write_parquet(folder / f"{name}.parquet")
+        _ids_table(log, log.item_ids, log.item, rows["items"], log.item_features).write_parquet(
+            folder / "items.parquet"
+        )
+        for number, (name, column) in enumerate(log.columns.items()):
+            if name in rows:
+                table = _ids_table(log, column.ids, column.values, rows[name])
+                table.write_parquet(folder / f"column_{number}.parquet")
+        if isinstance(model, Recommender) and model.history_length:
+            past = {"user": log.user, "item": log.item, "timestamp": log.timestamp}
+            known = {name: values for name, values in past.items() if values is not None}
+            pl.DataFrame(known).write_parquet(folder / _HISTORY)
+
+
+def _ids_table(
+    log: Interactions,
+    ids: IdMap,
+    dense: NDArray[np.int32],
+    table: SharedRows,
+    features: pl.DataFrame | None = None,
+) -> pl.DataFrame:
+    """Original ids in dense order, and what there is to say of each."""
+    size, seen = min(len(ids), table.num_embeddings), dense >= 0
+    counts = np.bincount(dense[seen], minlength=size)
+    sums = np.bincount(dense[seen], log.target[seen], size)
+    columns = {
+        "id": ids.ids[:size],
+        "interactions": counts,
+        "mean_target": np.where(counts > 0, sums / np.maximum(counts, 1), np.nan),
+    }
+    if isinstance(table, ClusteredEmbedding):
+        columns["cluster"] = table.assignment[:size].int().numpy()
+    if isinstance(table, MixedEmbedding):
+        columns["private"] = table.private(torch.arange(size)).numpy()
+    if features is not None and "title" in features.columns:
+        columns["title"] = features.get_column("title")
+    return pl.DataFrame(columns)
 
 
 def check_place(path: str | Path) -> None:
@@ -131,19 +160,27 @@ def load_run(path: str | Path) -> Run:
             raise CelrecError(f"{path}: written in format {config['format']}, expected {_FORMAT}")
         plan, source = Plan(**config["plan"]), config["source"]
         users, items = (_read_ids(folder / f"{side}.parquet") for side in ("users", "items"))
-        nothing = np.empty(0)
+        columns = {
+            name: _read_ids(folder / f"column_{number}.parquet")
+            for number, name in enumerate(config["columns"])
+        }
+        nobody = np.empty(0, np.int32)
         known = Interactions(
-            user=nothing.astype(np.int32),
-            item=nothing.astype(np.int32),
-            target=nothing.astype(np.float32),
+            user=nobody,
+            item=nobody,
+            target=nobody.astype(np.float32),
             timestamp=None,
             user_ids=IdMap(users.get_column("id")),
             item_ids=IdMap(items.get_column("id")),
+            columns={
+                name: IdColumn(nobody, IdMap(table.get_column("id")))
+                for name, table in columns.items()
+            },
         )
-        model = Factorisation(
-            *(make_embedding(config["tables"][side]) for side in ("users", "items"))  # type: ignore[arg-type]
-        )
+        model = rebuild_model(plan, config["model"])
         model.load_state_dict(load_file(folder / "model.safetensors"))
+        if isinstance(model, Recommender) and model.history_length:
+            model.remember(_with_rows(known, _read_ids(folder / _HISTORY)))
     except CelrecError:
         raise
     except SafetensorError as error:
@@ -154,7 +191,7 @@ def load_run(path: str | Path) -> Run:
     ) as error:
         problem = str(error).partition("\n")[0]
         raise CelrecError(f"{path}: damaged run folder ({problem}); train again") from error
-    return Run(model, known, users, items, plan, source, result)
+    return Run(model, known, users, items, columns, plan, source, result)
 
 
 def _read_ids(path: Path) -> pl.DataFrame:
@@ -163,3 +200,15 @@ def _read_ids(path: Path) -> pl.DataFrame:
     except pl.exceptions.PolarsError as error:
         problem = str(error).partition("\n")[0]
         raise CelrecError(f"{path}: damaged ({problem}); train again") from error
+
+
+def _with_rows(known: Interactions, rows: pl.DataFrame) -> Interactions:
+    times = rows.get_column("timestamp").to_numpy() if "timestamp" in rows.columns else None
+    return replace(
+        known,
+        user=rows.get_column("user").to_numpy(),
+        item=rows.get_column("item").to_numpy(),
+        target=np.zeros(len(rows), np.float32),
+        timestamp=times,
+        columns={},
+    )

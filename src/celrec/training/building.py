@@ -1,0 +1,156 @@
+"""From a plan to an untrained recommender."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from celrec.data.encoded_feature import EncodedFeature
+from celrec.data.id_map import UNSEEN
+from celrec.data.interactions import Interactions
+from celrec.embeddings.biased import BiasedEmbedding
+from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.modulo import ModuloEmbedding
+from celrec.embeddings.registry import describe_embedding, make_embedding
+from celrec.embeddings.shared_rows import SharedRows
+from celrec.errors import CelrecError
+from celrec.models.registry import MODELS
+from celrec.training.clusterings import starting_clusters
+from celrec.training.factorisation import Factorisation
+from celrec.training.feature_tables import FeatureTables
+from celrec.training.losses import LOSSES, Loss, rating_and_conversion
+from celrec.training.model import Model
+from celrec.training.plan import SIDES, Plan
+from celrec.training.recommender import Recommender
+
+_HISTORY = 20
+
+
+def make_model(
+    log: Interactions, plan: Plan, clusters: dict[str, NDArray[np.int64]] | None = None
+) -> Model:
+    """Untrained tables as the plan asks for, or with given clusters for some of them."""
+    if plan.model in ("nmf", "mf"):
+        tables = _tables(log, plan, clusters or {}, plan.dim)
+        users, items = tables["users"], tables["items"]
+        if plan.model == "mf":
+            return Factorisation(BiasedEmbedding(users), BiasedEmbedding(items))
+        return Factorisation(users, items)
+    known = [
+        EncodedFeature.all_of(table) if plan.features else []
+        for table in (log.user_features, log.item_features)
+    ]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(plan.seed)
+        network = MODELS[plan.model](plan.dim, sum(map(len, known)) + len(log.columns))
+        width = plan.dim + network.extra_columns
+        tables = _tables(log, plan, clusters or {}, width)
+        return Recommender(
+            tables.pop("users"),
+            tables.pop("items"),
+            network,
+            FeatureTables(known[0], width),
+            FeatureTables(known[1], width),
+            columns=tables,
+            history_length=_HISTORY if network.uses_history else 0,
+            loss=_loss(plan),
+        )
+
+
+def describe_model(model: Model) -> dict[str, Any]:
+    """What `rebuild_model` needs besides the plan and the state, ready for JSON."""
+    if isinstance(model, Factorisation):
+        tables = {"users": model.users, "items": model.items}
+        return {"tables": {side: describe_embedding(table) for side, table in tables.items()}}
+    return {
+        "tables": {side: describe_embedding(table) for side, table in model.tables.items()},
+        "features": {
+            side: [list(shape) for shape in features.shapes]
+            for side, features in (("users", model.user_features), ("items", model.item_features))
+        },
+        "history_length": model.history_length,
+    }
+
+
+def rebuild_model(plan: Plan, description: dict[str, Any]) -> Model:
+    """A model as `describe_model` tells, ready for a state."""
+    tables: dict[str, Any] = {
+        side: make_embedding(table) for side, table in description["tables"].items()
+    }
+    if plan.model in ("nmf", "mf"):
+        return Factorisation(**tables)
+    known = [
+        [
+            EncodedFeature("", np.full((ids, width), UNSEEN, np.int32), size)
+            for size, ids, width in description["features"][side]
+        ]
+        for side in ("users", "items")
+    ]
+    network = MODELS[plan.model](plan.dim, sum(map(len, known)) + len(tables) - 2)
+    width = plan.dim + network.extra_columns
+    return Recommender(
+        tables.pop("users"),
+        tables.pop("items"),
+        network,
+        FeatureTables(known[0], width),
+        FeatureTables(known[1], width),
+        columns=tables,
+        history_length=description["history_length"],
+        loss=_loss(plan),
+    )
+
+
+def _loss(plan: Plan) -> Loss:
+    if plan.model == "mmoe" and plan.positive is not None:
+        return rating_and_conversion(plan.positive)
+    return LOSSES[plan.loss]
+
+
+def _tables(
+    log: Interactions, plan: Plan, clusters: dict[str, NDArray[np.int64]], width: int
+) -> dict[str, SharedRows]:
+    """A table for users, items and each further column of the log; the latter are compressed."""
+    sizes = {"users": log.num_users, "items": log.num_items}
+    sizes |= {name: max(len(column.ids), 1) for name, column in log.columns.items()}
+    compressed = [*SIDES[plan.side], *[True] * len(log.columns)]
+    tables: dict[str, SharedRows] = {}
+    for shared, (side, ids) in zip(compressed, sizes.items(), strict=True):
+        if not shared or plan.embedding == "full":
+            tables[side] = FullEmbedding(ids, width)
+        elif plan.embedding == "modulo":
+            tables[side] = ModuloEmbedding(ids, width, rows=plan.rows(ids), seed=plan.seed)
+        else:
+            tables[side] = _clustered(log, side, ids, plan, clusters.get(side), width)
+    return tables
+
+
+def _clustered(
+    log: Interactions,
+    side: str,
+    ids: int,
+    plan: Plan,
+    given: NDArray[np.int64] | None,
+    width: int,
+) -> ClusteredEmbedding:
+    if given is not None:
+        start = given
+    elif side in ("users", "items"):
+        start = starting_clusters(plan.start, log, side, plan.seed)
+    else:
+        start = np.zeros(ids, np.int64)
+    count = int(start.max()) + 1
+    rows = plan.rows(ids)
+    if plan.frozen or given is not None:
+        rows = count
+    if count > rows:
+        raise CelrecError(
+            f"start {plan.start!r} has {count} clusters of {side}, but compression "
+            f"{plan.compression!r} allows {rows}; raise it"
+        )
+    table = ClusteredEmbedding(ids, width, max_clusters=rows)
+    table.start_from(torch.from_numpy(start))
+    return table

@@ -1,0 +1,59 @@
+"""Items that a user has not interacted with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from celrec.data.interactions import Interactions
+
+_TRIES = 8
+
+
+class Negatives:
+    """Draws items at random that are not among those of a user in a log.
+
+    An item that is drawn in vain is drawn again, a few times; so somebody who knows
+    nearly all items may be given one that they know.
+
+    >>> import celrec
+    >>> log = celrec.read({"user": [1, 1, 2], "item": [5, 6, 7], "rating": [1.0] * 3})
+    >>> Negatives(log).draw(torch.tensor([0, 0, 0]), torch.Generator().manual_seed(0))
+    tensor([2, 2, 2])
+    """
+
+    def __init__(self, log: Interactions) -> None:
+        self._items = log.num_items
+        self._known = np.unique(self._key(log.user.astype(np.int64), log.item))
+
+    def draw(self, users: Tensor, generator: torch.Generator) -> Tensor:
+        """One item for each of the users."""
+        drawn = torch.randint(self._items, users.shape, generator=generator)
+        for _ in range(_TRIES):
+            keys = self._key(users.numpy(), drawn.numpy())
+            places = np.searchsorted(self._known, keys)
+            known = self._known[np.minimum(places, len(self._known) - 1)] == keys
+            again = torch.from_numpy(known)
+            if not known.any():
+                break
+            drawn[again] = torch.randint(self._items, (int(known.sum()),), generator=generator)
+        return drawn
+
+    def _key(self, users: NDArray[np.int64], items: NDArray[np.integer]) -> NDArray[np.int64]:
+        keys: NDArray[np.int64] = users * self._items + items
+        return keys
+
+    def beside(self, log: Interactions, seed: int) -> Interactions:
+        """The log with target 1, and for each row one more with another item and target 0."""
+        users = torch.from_numpy(log.user.astype(np.int64))
+        drawn = self.draw(users, torch.Generator().manual_seed(seed)).numpy()
+        both = log[np.tile(np.arange(len(log)), 2)]
+        return replace(
+            both,
+            item=np.concatenate([log.item, drawn.astype(np.int32)]),
+            target=np.repeat(np.array([1, 0], np.float32), len(log)),
+        )

@@ -1,0 +1,49 @@
+"""Going on from a factorisation with a network."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+
+from celrec.embeddings.registry import describe_embedding, make_embedding
+from celrec.embeddings.shared_rows import SharedRows
+from celrec.training.factorisation import Factorisation
+from celrec.training.recommender import Recommender
+
+_SPREAD = 0.05
+
+
+@torch.no_grad()
+def take_over(recommender: Recommender, learned: Factorisation, seed: int) -> None:
+    """Give a new recommender the rows and clusters of a factorisation, and its predictions.
+
+    The rows of the factorisation become the first numbers of the recommender's rows;
+    further ones are drawn from N(0, 0.05²), and those for scalars are 0, as are the
+    vectors of features and of further columns.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    model = recommender.model
+    dims = model.begin_as_dot_product()
+    for side, old in (("users", learned.user_rows), ("items", learned.item_rows)):
+        table = _widened(old, recommender.tables[side].embedding_dim)
+        table.weight[:, :dims] = old.weight
+        table.weight[:, dims:].normal_(0, _SPREAD, generator=generator)
+        if model.extra_columns:
+            table.weight[:, -model.extra_columns :] = 0
+        setattr(recommender, side, table)
+    for features in (recommender.user_features, recommender.item_features):
+        for values in features.tables:
+            values.zero_()
+    for further in recommender.column_tables:
+        further.weight.zero_()  # type: ignore[operator]
+
+
+def _widened(table: SharedRows, width: int) -> SharedRows:
+    """A table of the same kind whose ids share rows in the same way, with longer rows."""
+    description = {**describe_embedding(table), "embedding_dim": width}
+    wide = make_embedding(description)
+    state = {name: copy.deepcopy(value) for name, value in table.state_dict().items()}
+    wide.load_state_dict({**state, "weight": wide.state_dict()["weight"]})
+    assert isinstance(wide, SharedRows)  # noqa: S101  (of the same kind)
+    return wide
