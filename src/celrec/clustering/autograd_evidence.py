@@ -98,7 +98,7 @@ class AutogradEvidence(Evidence):
                 size = self._at_once(batch, ids)
                 parts = zip(torch.split(rows, size), torch.split(total, size, 1), strict=True)
                 for some, columns in parts:
-                    self._add(columns, ids, self._under(batch, ids, some).T)
+                    self._add(columns, ids, self._under(batch, ids, _everywhere(some, ids)).T)
         return total
 
     @torch.no_grad()
@@ -136,21 +136,21 @@ class AutogradEvidence(Evidence):
                 losses = self._objective(batch)
             yield batch, _ids_of_samples(looked_up, losses), losses
 
-    def _under(self, batch: Any, own: Tensor, rows: Tensor) -> Tensor:
-        """The losses of the samples with each of these rows for their own, rows × samples."""
+    def _under(self, batch: Any, own: Tensor, vectors: Tensor) -> Tensor:
+        """The losses of the samples with others for their own vectors, candidates × samples.
+
+        The vectors are candidates × samples × dim.
+        """
         table = self._table
 
         def other(ids: Tensor) -> Tensor:
             if not torch.equal(ids, own):
                 return table.weight[table.row_of(ids)]
-            if len(rows) == 1:
-                return rows[0].expand(*ids.shape, -1)
-            axes = (1,) * ids.dim()
-            return rows.view(len(rows), *axes, -1).expand(len(rows), *ids.shape, -1)
+            return vectors[0] if len(vectors) == 1 else vectors
 
         with table.probing(other):
             losses = self._objective(batch)
-        return losses.reshape(len(rows), own.numel())
+        return losses.reshape(len(vectors), own.numel())
 
     def _at_once(self, batch: Any, own: Tensor) -> int:
         """How many clusters one forward pass may take: several if that gives the same losses."""
@@ -163,11 +163,12 @@ class AutogradEvidence(Evidence):
         # With rows of the table, which may all be equal, wrong shapes could look right.
         pair = torch.rand(2, self._table.embedding_dim, generator=torch.Generator().manual_seed(0))
         pair = pair.to(self._table.weight)
-        one_by_one = torch.cat([self._under(batch, own, row) for row in torch.split(pair, 1)])
+        vectors = _everywhere(pair, own)
+        one_by_one = torch.cat([self._under(batch, own, one) for one in torch.split(vectors, 1)])
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", UserWarning)  # torch's way to doubt some shapes
-                both = self._under(batch, own, pair)
+                both = self._under(batch, own, vectors)
         except Exception:  # whatever the model says of shapes that it does not know
             return False
         return torch.allclose(both, one_by_one, rtol=1e-4, atol=1e-6)
@@ -199,6 +200,11 @@ class AutogradEvidence(Evidence):
         finally:
             for module, mode in zip(modules, modes, strict=True):
                 module.training = mode  # each its own: some may be frozen in evaluation mode
+
+
+def _everywhere(rows: Tensor, ids: Tensor) -> Tensor:
+    """Each of the rows for all samples, rows × samples × dim."""
+    return rows.view(len(rows), *(1,) * ids.dim(), -1).expand(len(rows), *ids.shape, -1)
 
 
 def _ids_of_samples(looked_up: list[Tensor], losses: Tensor) -> Tensor:
