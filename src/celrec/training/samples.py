@@ -26,9 +26,11 @@ class Samples:
     `follow` must be called after ids have changed their rows.
     """
 
-    def __init__(self, recommender: Recommender, log: Interactions) -> None:
+    def __init__(
+        self, recommender: Recommender, log: Interactions, *, collapse: bool = True
+    ) -> None:
         self._recommender, self._log = recommender, log
-        self.collapsible = _collapsible(recommender)
+        self._collapses = collapse and _collapsible(recommender)
         self._rows: tuple[Tensor, Tensor] | None = None
         self._first = np.arange(len(log))
         self._weight: Tensor | None = None
@@ -50,7 +52,7 @@ class Samples:
 
     def follow(self) -> None:
         """Take up the rows that ids have now."""
-        if not self.collapsible:
+        if not self._collapses:
             return
         tables = self._recommender.users, self._recommender.items
         everyone = [table.row_of(torch.arange(table.num_embeddings)) for table in tables]
