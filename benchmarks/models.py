@@ -19,7 +19,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from celrec import CelrecError, ClusteredEmbedding, Interactions, Plan, Planted, Split, load_dataset
+from celrec import CelrecError, Interactions, Plan, Planted, Split, load_dataset
 from celrec.models.deepfm import DeepFM
 from celrec.models.din import DIN
 from celrec.models.history import History
