@@ -1,7 +1,7 @@
 """MovieLens-100k as clicks, for the examples with other people's models.
 
-A rating of 4 or 5 is a click. A random fifth of the log is for testing, all the rest for
-training; nothing is chosen on either.
+A rating of 4 or 5 is a click. Fold 2 of 5 is for testing, all the rest for training. Learning
+rates, epochs and schedules were tried out on the test part of fold 1, so it is not shown.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from celrec import ClusteredEmbedding, Interactions, Split, load_dataset
 
 def load_clicks() -> tuple[Interactions, Interactions]:
     """The logs for training and for testing."""
-    split = Split.fold(load_dataset("ml-100k"), 1, of=5, seed=0)
+    split = Split.fold(load_dataset("ml-100k"), 2, of=5, seed=0)
     return split.train_and_valid(), split.test
 
 

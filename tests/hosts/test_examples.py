@@ -43,4 +43,4 @@ def test_tables_shrink_and_the_metric_holds(name, smaller):
     assert size_clustered * smaller < size
     assert auc > 0.76  # the host has learned something
     assert auc_clustered > auc - 0.01
-    assert loss_clustered < loss + 0.015
+    assert loss_clustered < loss + 0.02
