@@ -75,8 +75,8 @@ class BagEvidence(AutogradEvidence):
             for ids in _one_of_each(bags):
                 yield batch, ids, losses
 
-    def _under(self, batch: Any, own: Tensor, rows: Tensor) -> Tensor:
-        """With each of these rows for that id of each bag which is named in `own`."""
+    def _under(self, batch: Any, own: Tensor, vectors: Tensor) -> Tensor:
+        """With others for the vectors of that id of each bag which is named in `own`."""
         first: list[Bags] = []
 
         def other(bags: Bags) -> Tensor:
@@ -87,11 +87,12 @@ class BagEvidence(AutogradEvidence):
             if not _equal(bags, first[0]):
                 return usual
             named = (bags.ids == own[bags.bag]).unsqueeze(-1)
-            return torch.where(named, rows[0] if len(rows) == 1 else rows[:, None], usual)
+            tried = vectors[0] if len(vectors) == 1 else vectors
+            return torch.where(named, tried.index_select(-2, bags.bag), usual)
 
         with self._bags.probing(other):
             losses = self._objective(batch)
-        return losses.reshape(len(rows), len(own))
+        return losses.reshape(len(vectors), len(own))
 
     def _rows(self, ids: Tensor) -> Tensor:
         return self._table.weight[self._table.row_of(ids)]
