@@ -27,6 +27,7 @@ lint: install
 bench: install
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/offline.py
+	$(BIN)/python benchmarks/models.py
 
 slow: install
 	$(BIN)/python -m pytest -m slow

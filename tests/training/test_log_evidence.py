@@ -160,3 +160,26 @@ def test_at_most_so_many_interactions_of_an_id_are_looked_at_and_none_twice(log)
     now = 1
     list(evidence._batches())
     assert not np.array_equal(torch.cat(seen).numpy(), rows)
+
+
+def test_sums_over_some_interactions_are_scaled_up_to_all(log):
+    model, drawn = recommender(log, DeepFM), []
+
+    def take(rows):
+        drawn.append(rows)
+        return model.batch(log, rows, own=True)
+
+    evidence = LogEvidence(model, log, "items", take, per_id=7)
+    losses, gradients = evidence.own_losses(), evidence.gradients(torch.arange(log.num_items))
+    rows = torch.cat(drawn[: len(drawn) // 2])
+    batch = model.batch(log, rows, own=True)
+    leaf = model.items.weight[model.items.row_of(batch.item)].detach().requires_grad_()
+    with model.items.probing(lambda _: leaf):
+        one_by_one = model.objective(batch)
+    one_by_one.sum().backward()
+    for j in range(log.num_items):
+        mine = batch.item == j
+        scale = log.item_counts[j] / int(mine.sum())
+        torch.testing.assert_close(losses[j], one_by_one[mine].detach().sum() * scale)
+        expected = -leaf.grad[mine].sum(0) * scale
+        torch.testing.assert_close(gradients[j], expected, rtol=1e-4, atol=1e-4)

@@ -23,8 +23,8 @@ class LogEvidence(AutogradEvidence):
     """Gradients and losses by autograd, on at most `per_id` interactions of each id.
 
     The interactions are drawn anew whenever `clock` gives another number, so that no id
-    is judged by the same few again and again. To look at some members only costs only
-    theirs.
+    is judged by the same few again and again; sums over them are scaled up to all
+    interactions of the id. To look at some members only costs only theirs.
 
     With more than `candidates` clusters, a member's loss is told for so many of them,
     and is infinite for the others. Those are told that promise most if the output y
@@ -50,17 +50,27 @@ class LogEvidence(AutogradEvidence):
         self._recommender, self._group, self._take = recommender, Grouped(log, side), take
         self._side, self._per_id, self._candidates = side, per_id, candidates
         self._seed, self._clock = seed, clock
+        counts = torch.from_numpy(self._group.counts)
+        self._scale = (counts / counts.clamp(1, per_id)).to(table.weight)[:, None]
 
     def interactions(self) -> Tensor:
         """From the whole log."""
         return torch.from_numpy(self._group.counts)
+
+    def gradients(self, members: Tensor) -> Tensor:
+        """See `AutogradEvidence`."""
+        return super().gradients(members) * self._scale[members]
+
+    def own_losses(self) -> Tensor:
+        """See `AutogradEvidence`."""
+        return super().own_losses() * self._scale.squeeze(1)
 
     @torch.no_grad()
     def losses(self) -> Tensor:
         """Of the own cluster and of those that promise most; infinite for others."""
         table, count = self._table, self._candidates
         if table.num_clusters <= count:
-            return super().losses()
+            return super().losses() * self._scale
         promised = self._losses_if_linear()
         own = table.assignment[:-1].long()[:, None]
         chosen = promised.scatter(1, own, -torch.inf).topk(count, largest=False, sorted=False)[1]
@@ -75,7 +85,7 @@ class LogEvidence(AutogradEvidence):
                 ):
                     self._add(sums, ids, self._under(batch, ids, some).T)
         everywhere = torch.full_like(promised, torch.inf)
-        return everywhere.scatter_(1, chosen, total)
+        return everywhere.scatter_(1, chosen, total * self._scale)
 
     def _losses_if_linear(self) -> Tensor:
         table, model = self._table, self._recommender
