@@ -26,8 +26,8 @@ _SCRATCH = Offline(
     personal=Schedule(steps=200, judge_every=5, patience=6),
 )
 # A network that goes on from a factorisation, whose rows are held near to what they were.
-_FINISHING = Minibatch(learning_rate=3e-3, l2=1.0)
-_FINISH = Schedule(steps=80, split_every=0, reassign_every=0, judge_every=10, patience=3)
+_FINISHING = Minibatch(learning_rate=2e-3, l2=2.0)
+_FINISH = Schedule(steps=60, split_every=0, reassign_every=0, judge_every=5, patience=6)
 
 PRESETS: dict[str, dict[str, Offline]] = {
     "nmf": {
