@@ -84,7 +84,7 @@ class MinibatchDescent(Solver):
         self._network = [p for p in model.parameters() if id(p) not in ids]
         self.optimizer = torch.optim.Adam(model.parameters(), lr=how.learning_rate)
         self._counts = {
-            side: Grouped(log, side).counts
+            side: _lookups(log, side, table)
             for side, table in model.tables.items()
             if isinstance(table, FullEmbedding)
         }
@@ -250,10 +250,18 @@ class MinibatchDescent(Solver):
 
 @torch.no_grad()
 def fill_untrained(table: FullEmbedding, counts: NDArray[np.int64]) -> None:
-    """Give ids without interactions, and unseen ones, the mean row of the others."""
-    trained = torch.from_numpy(np.append(counts > 0, False))
+    """Give rows that were looked up for no interaction the mean of the others."""
+    trained = torch.from_numpy(counts > 0)
     if bool(trained.any()):
         table.weight[~trained] = table.weight[trained].mean(0)
+
+
+def _lookups(log: Interactions, side: str, table: FullEmbedding) -> NDArray[np.int64]:
+    """How many interactions look up each row; where a column has no id, the one of unseen ids."""
+    known, counts = Grouped(log, side).counts, np.zeros(table.num_rows, np.int64)
+    counts[: len(known)] = known
+    counts[-1] = len(log) - known.sum()
+    return counts
 
 
 def _seed(seed: int, number: int) -> int:
