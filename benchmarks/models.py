@@ -17,9 +17,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import torch
+from _ratings import ratings
 from torch import Tensor, nn
 
-from celrec import CelrecError, Interactions, Plan, Planted, Split, load_dataset
+from celrec import Interactions, Plan, Split
 from celrec.models.deepfm import DeepFM
 from celrec.models.din import DIN
 from celrec.models.history import History
@@ -32,14 +33,6 @@ from celrec.training.recommender import Recommender
 from celrec.training.samples import Samples
 
 _DIM, _BATCH, _CANDIDATES, _LENGTH = 64, 2048, 50, 20
-
-
-def ratings() -> tuple[str, Interactions]:
-    try:
-        return "ml-1m", load_dataset("ml-1m")
-    except CelrecError:
-        planted = Planted(rows=1_000_209, users=6_040, items=3_706, item_clusters=50)
-        return "planted ratings of the size of ml-1m", planted.interactions()
 
 
 def seconds_each(steps: list[Callable[[], object]], repeats: int) -> list[float]:

@@ -16,8 +16,9 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from _ratings import ratings
 
-from celrec import CelrecError, Interactions, Planted, Split, load_dataset
+from celrec import Interactions, Split
 from celrec.clustering.reassignment import Reassignment
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
@@ -29,14 +30,6 @@ from celrec.training.offline_training import OfflineTraining
 
 _RANK, _STEPS = 64, 1500
 _HOW = Descent(l2=4.0, shrink_to_mean=500.0)
-
-
-def ratings() -> tuple[str, Interactions]:
-    try:
-        return "ml-1m", load_dataset("ml-1m")
-    except CelrecError:
-        planted = Planted(rows=1_000_209, users=6_040, items=3_706, item_clusters=50)
-        return "planted ratings of the size of ml-1m", planted.interactions()
 
 
 def make(log: Interactions, clusters: int, started: bool) -> Factorisation:

@@ -18,6 +18,7 @@ from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.embeddings.registry import describe_embedding, make_embedding
 from celrec.embeddings.shared_rows import SharedRows
 from celrec.errors import CelrecError
+from celrec.models.interaction import Interaction
 from celrec.models.registry import MODELS
 from celrec.training.clusterings import starting_clusters
 from celrec.training.factorisation import Factorisation
@@ -47,18 +48,9 @@ def make_model(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(plan.seed)
         network = MODELS[plan.model](plan.dim, sum(map(len, known)) + len(log.columns))
-        width = plan.dim + network.extra_columns
-        tables = _tables(log, plan, clusters or {}, width)
-        return Recommender(
-            tables.pop("users"),
-            tables.pop("items"),
-            network,
-            FeatureTables(known[0], width),
-            FeatureTables(known[1], width),
-            columns=tables,
-            history_length=_HISTORY if network.uses_history else 0,
-            loss=_loss(plan),
-        )
+        tables = _tables(log, plan, clusters or {}, plan.dim + network.extra_columns)
+        length = _HISTORY if network.uses_history else 0
+        return _recommender(plan, network, tables, known, length)
 
 
 def describe_model(model: Model) -> dict[str, Any]:
@@ -91,15 +83,24 @@ def rebuild_model(plan: Plan, description: dict[str, Any]) -> Model:
         for side in ("users", "items")
     ]
     network = MODELS[plan.model](plan.dim, sum(map(len, known)) + len(tables) - 2)
+    return _recommender(plan, network, tables, known, description["history_length"])
+
+
+def _recommender(
+    plan: Plan,
+    network: Interaction,
+    tables: dict[str, SharedRows],
+    known: list[list[EncodedFeature]],
+    history_length: int,
+) -> Recommender:
     width = plan.dim + network.extra_columns
     return Recommender(
         tables.pop("users"),
         tables.pop("items"),
         network,
-        FeatureTables(known[0], width),
-        FeatureTables(known[1], width),
+        *(FeatureTables(features, width) for features in known),
         columns=tables,
-        history_length=description["history_length"],
+        history_length=history_length,
         loss=_loss(plan),
     )
 
