@@ -28,15 +28,15 @@ class Negatives:
 
     def __init__(self, log: Interactions) -> None:
         self._items = log.num_items
-        self._known = np.unique(self._key(log.user.astype(np.int64), log.item))
+        known = np.unique(self._key(log.user.astype(np.int64), log.item))
+        self._known = np.append(known, np.iinfo(np.int64).max)  # there is always one behind
 
     def draw(self, users: Tensor, generator: torch.Generator) -> Tensor:
         """One item for each of the users."""
         drawn = torch.randint(self._items, users.shape, generator=generator)
         for _ in range(_TRIES):
             keys = self._key(users.numpy(), drawn.numpy())
-            places = np.searchsorted(self._known, keys)
-            known = self._known[np.minimum(places, len(self._known) - 1)] == keys
+            known = self._known[np.searchsorted(self._known, keys)] == keys
             again = torch.from_numpy(known)
             if not known.any():
                 break
