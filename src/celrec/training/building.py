@@ -116,6 +116,8 @@ def _tables(
 ) -> dict[str, SharedRows]:
     """A table for users, items and each further column of the log; the latter are compressed."""
     sizes = {"users": log.num_users, "items": log.num_items}
+    if clash := sizes.keys() & log.columns.keys():
+        raise CelrecError(f"columns: {clash.pop()!r} is the name of another table; rename it")
     sizes |= {name: max(len(column.ids), 1) for name, column in log.columns.items()}
     compressed = [*SIDES[plan.side], *[True] * len(log.columns)]
     tables: dict[str, SharedRows] = {}
