@@ -151,3 +151,39 @@ def test_each_network_has_the_widths_that_were_asked_for_it():
         *hidden, _ = slow.layers(getattr(model, name), torch.nn.Linear)
         widths[name] = [layer.out_features for layer in hidden]
     assert widths == {"tower": [2, 5], "attention": [4], "next_item": [6, 1, 7]}
+
+
+def auxiliary_by_hand(model, histories, not_next):
+    """The mean over all places that are filled, and were so before, in a loop."""
+    losses = []
+    for vectors, filled, others in zip(*histories, not_next, strict=True):
+        states = model.read(History(vectors, filled))
+        for place in range(len(filled) - 1):
+            if filled[place] and filled[place + 1]:
+                state = states[place].tolist()
+                came = slow.tower(model.next_item, state + vectors[place + 1].tolist())
+                other = slow.tower(model.next_item, state + others[place + 1].tolist())
+                losses.append(math.log(1 + math.exp(-came)) + math.log(1 + math.exp(other)))
+    return sum(losses) / max(len(losses), 1)
+
+
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(0, 5), st.integers(0, 50))
+@settings(max_examples=30)
+def test_the_auxiliary_loss_is_that_of_a_loop_over_places(dim, batch, length, seed):
+    rng = torch.Generator().manual_seed(seed)
+    model = slow.shaken(DIEN(dim), seed)
+    vectors, others = torch.randn(2, batch, length, dim, generator=rng, dtype=torch.float64)
+    filled = torch.rand(batch, length, generator=rng) > 0.3
+    history = History(vectors, filled)
+    expected = auxiliary_by_hand(model, history, others)
+    assert model.auxiliary(history, others).item() == pytest.approx(expected)
+
+
+def test_the_auxiliary_loss_reaches_the_reader_and_the_tower_above_it():
+    model = DIEN(3)
+    vectors = torch.randn(4, 5, 3, requires_grad=True)
+    history = History(vectors, torch.ones(4, 5, dtype=torch.bool))
+    model.auxiliary(history, torch.randn(4, 5, 3)).backward()
+    trained = {name.split(".")[0] for name, p in model.named_parameters() if p.grad is not None}
+    assert trained == {"reader", "next_item"}
+    assert vectors.grad.abs().sum() > 0

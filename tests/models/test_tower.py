@@ -62,3 +62,47 @@ def test_features_are_put_side_by_side_in_their_order():
     assert made.tolist() == [list(map(float, range(12))), list(map(float, range(12, 24)))]
     assert flat(torch.zeros(0, 4, 3), torch.zeros(0, 3)).shape == (0, 12)
     assert flat(torch.zeros(5, 0, 3), torch.zeros(5, 3)).shape == (5, 0)
+
+
+few = st.lists(st.integers(1, 4), min_size=1, max_size=3)
+
+
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=4), few, st.data())
+@settings(max_examples=40)
+def test_it_can_begin_as_the_sum_over_one_input_where_that_is_positive(sizes, hidden, data):
+    tower = slow.shaken(Tower(sizes, hidden))
+    number = data.draw(st.integers(0, len(sizes) - 1))
+    tower.begin_as_sum(number)
+    inputs = [torch.randn(20, size, dtype=torch.float64) for size in sizes]
+    total = inputs[number].sum(-1)
+    predicted = tower(inputs)
+    torch.testing.assert_close(predicted[total > 0], total[total > 0])
+    for activation in slow.layers(tower, torch.nn.PReLU):  # and if not, what is left of it
+        total = torch.where(total > 0, total, activation.weight * total)
+    torch.testing.assert_close(predicted, total)
+
+
+def test_beginning_as_a_sum_leaves_the_other_units_as_they_are():
+    tower = slow.shaken(Tower([2, 3], [4, 3]))
+    before = {name: value.clone() for name, value in tower.state_dict().items()}
+    tower.begin_as_sum(1)
+    after = tower.state_dict()
+    *hidden, top = ["first.linear", "rest.1", "rest.3"]
+    for name in hidden:
+        for part in ("weight", "bias"):
+            assert torch.equal(after[f"{name}.{part}"][1:], before[f"{name}.{part}"][1:])
+            assert not torch.equal(after[f"{name}.{part}"][0], before[f"{name}.{part}"][0])
+    assert after[f"{top}.weight"].tolist() == [[1.0, 0.0, 0.0]]
+    assert after[f"{top}.bias"].tolist() == [0.0]
+
+
+@given(few, st.integers(0, 100))
+@settings(max_examples=20)
+def test_it_can_begin_at_zero_with_all_below_the_top_as_it_was(hidden, seed):
+    tower = slow.shaken(Tower([2, 3], hidden), seed)
+    before = [value.clone() for value in tower.parameters()]
+    tower.begin_at_zero()
+    inputs = [torch.randn(6, size, dtype=torch.float64) for size in (2, 3)]
+    assert tower(inputs).tolist() == [0.0] * 6
+    for value, kept in zip(list(tower.parameters())[:-2], before[:-2], strict=True):
+        assert torch.equal(value, kept)
