@@ -25,6 +25,11 @@ class IdColumn:
     """Dense ids, UNSEEN where there is none or it was not known."""
     ids: IdMap
 
+    def __post_init__(self) -> None:
+        values = np.asarray(self.values, np.int32).view()
+        values.flags.writeable = False
+        object.__setattr__(self, "values", values)
+
     def __getitem__(self, rows: slice | NDArray[np.integer] | NDArray[np.bool_]) -> IdColumn:
         """The ids at some rows of the log."""
         return IdColumn(self.values[rows], self.ids)

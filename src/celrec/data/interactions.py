@@ -65,6 +65,8 @@ class Interactions:
         if self.timestamp is not None:
             self._freeze("timestamp", np.int64)
         for name, column in self.columns.items():
+            if name in ("user", "item", "target", "timestamp"):
+                raise CelrecError(f"columns: every log has its own {name!r}; rename this one")
             if column.values.shape != self.user.shape:
                 raise CelrecError(
                     f"column {name!r} has shape {column.values.shape}, "
