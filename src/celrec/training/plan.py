@@ -140,7 +140,7 @@ class Plan:
     @property
     def pretraining(self) -> Plan | None:
         """The factorisation that a network goes on from, if it does."""
-        if not self.settings().pretrained or self.loss != "squared-error":
+        if not self.settings().pretrained:
             return None
         dims = MODELS[self.model](self.dim, 0).begin_as_dot_product()
         return replace(self, model="nmf", preset="default", rank=dims)
@@ -165,6 +165,9 @@ class Plan:
                 f"model {self.model!r} looks at users and items only, not at column "
                 f"{next(iter(log.columns))!r}; take one of {', '.join(MODELS)}"
             )
+        for name, column in log.columns.items():
+            if not len(column.ids):
+                raise CelrecError(f"column {name!r} holds no ids at all; leave it out")
         if self.loss == "cross-entropy" and not np.isin(log.target, (0, 1)).all():
             raise CelrecError(
                 "loss 'cross-entropy' is for targets 0 and 1; say from which target on an "
@@ -173,7 +176,10 @@ class Plan:
 
     def settings(self) -> Offline:
         """The preset, with what the plan adds to it."""
-        how = replace(PRESETS[self.model][self.preset], seed=self.seed)
+        how = PRESETS[self.model][self.preset]
+        if how.pretrained and self.loss != "squared-error":  # a factorisation knows no other loss
+            how = PRESETS[self.model]["scratch"]
+        how = replace(how, seed=self.seed)
         schedule = how.schedule
         if self.frozen:
             schedule = replace(schedule, split_every=0, reassign_every=0)
