@@ -56,6 +56,6 @@ def _auc(
     predicted: NDArray[np.float64], test: Interactions, rows: NDArray[np.bool_]
 ) -> float | None:
     target = test.target[rows]
-    if not np.isin(test.target, (0, 1)).all() or target.min(initial=1) == target.max(initial=0):
+    if not np.isin(test.target, (0, 1)).all() or len(np.unique(target)) < 2:
         return None
     return area_under_curve(predicted[rows], target)
