@@ -194,7 +194,7 @@ def test_validation_data_can_choose_the_clusters(preset):
     assert ("clusters of shop" in fitted.growth) == (preset == "scratch")
     items = fitted.model.items
     assert items.num_clusters == items.max_clusters
-    assert list(fitted.chosen)[0] == "choose"
+    assert next(iter(fitted.chosen)) == "choose"
 
 
 def test_clusters_can_be_given_and_kept():
