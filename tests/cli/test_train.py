@@ -11,9 +11,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from celrec import Planted
+from celrec import Planted, read
 from celrec.cli.main import main
-from celrec.training import checkpoint, fit
+from celrec.data.datasets import library
+from celrec.models.registry import MODELS
+from celrec.training import building, checkpoint, fit
 from celrec.training.checkpoint import Checkpoint
 from celrec.training.presets import PRESETS
 from celrec.training.run_folder import load_run
@@ -96,9 +98,12 @@ def test_json_tells_errors_clusters_bytes_and_seconds(capsys, log, model, table,
     result = trained(capsys, *words)
     assert result["clusters"] == 4
     # With biases there are four bytes more for each id, and for unseen ones.
-    assert result["bytes"] == {"table": table, "index": 51, "other_side": users}
+    sizes = {"table": table, "index": 51, "other_side": users}
+    # The mean of all ratings is what a model with biases holds besides.
+    assert result["bytes"] == {**sizes, "columns": {}, "network": 4 if model == "mf" else 0}
     assert result["test"]["mse"] > 0
-    assert set(result["test"]) == {"mse", "mse_cold", "mse_warm"}
+    assert set(result["test"]) == {"mse", "mse_cold", "mse_warm", "auc", "auc_cold"}
+    assert result["test"]["auc"] is None
     assert result["valid"]["mse"] > 0
     assert result["seconds"] > 0
     assert result["growth"] is None
@@ -136,7 +141,8 @@ def test_the_bytes_are_those_of_the_tables_that_are_written(capsys, log, tmp_pat
         for name, buffer in table.named_buffers()
         if name in ("assignment", "row")
     )
-    assert sum(result["bytes"].values()) == weights + indices + biases
+    sizes = [result["bytes"][name] for name in ("table", "index", "other_side")]
+    assert sum(sizes) == weights + indices + biases
     assert result["clusters"] == items.num_rows == len(items.weight)
     if method == "personal":
         warm = int((load_run(out).items["interactions"] > 20).sum())
@@ -245,7 +251,7 @@ def test_strings_and_integers_do_not_meet(capsys, log, tmp_path):
         (["--compression", "nan%"], "compression must be a share"),
         (["--compression", "-5"], "compression must not be negative, not '-5'"),
         (["--embedding", "magic"], "embedding must be one of cel, modulo, full, not 'magic'"),
-        (["--model", "magic"], "model must be one of nmf, mf, not 'magic'"),
+        (["--model", "magic"], "model must be one of nmf, mf, deepfm, din, dien,"),
         (["--side", "left"], "side must be one of items, users, both, not 'left'"),
         (["--rank", "0"], "rank must be positive, not 0"),
         (["--seed", "-1"], "seed must lie in 0"),
@@ -263,6 +269,13 @@ def test_strings_and_integers_do_not_meet(capsys, log, tmp_path):
         (["--start", "one", "--embedding", "full", "--frozen"], "frozen is for embedding 'cel'"),
         (["--frozen", "--compression", "auto"], "leave one out"),
         (["--resume"], "resume needs --out"),
+        (["--model", "mmoe"], "positive is missing: model 'mmoe' also learns"),
+        (["--loss", "ranking"], "loss must be one of squared-error, not 'ranking'"),
+        (["--model", "din", "--loss", "hinge"], "loss must be one of squared-error, cross-entropy"),
+        (["--model", "din", "--loss", "cross-entropy"], "is for targets 0 and 1; say from which"),
+        (["--model", "din", "--id-column", "shop"], "no column 'shop'; the columns are 'user'"),
+        (["--model", "din", "--id-column", "item"], "one column is given for two roles"),
+        (["--model", "neumf"], "product_dim must lie in 1 … 2"),
         (["--out", "/dev/null/run"], "cannot write in folder"),
         (["--out", "."], "a run needs a folder of its own"),
         (["--out", "/"], "a run needs a folder of its own"),
@@ -336,6 +349,161 @@ def test_people_are_told_where_there_was_nothing_to_judge_by(capsys, tmp_path):
     shown = " ".join(capsys.readouterr().out.split())
     assert "test MSE no test data (validation without data)" in shown
     assert "cold items none in the test data" in shown
+
+
+# Networks.
+
+
+@pytest.fixture
+def quick_networks(quick, monkeypatch):  # noqa: ARG001
+    for model in MODELS:
+        for preset, how in PRESETS[model].items():
+            short = {"steps": 4, "judge_every": 2}
+            schedule, personal = replace(how.schedule, **short), replace(how.personal, **short)
+            how = replace(how, schedule=schedule, personal=personal)
+            monkeypatch.setitem(PRESETS[model], preset, how)
+    monkeypatch.setattr(building, "_HISTORY", 4)
+
+
+@pytest.fixture(scope="module")
+def shops(tmp_path_factory):
+    """A log with a column of shops, of which some are missing."""
+    path = tmp_path_factory.mktemp("log") / "shops.csv"
+    rows = Planted(rows=800, users=30, items=40, dim=2, item_clusters=4).interactions().to_frame()
+    shop = [None if n % 7 == 0 else f"shop {n * 5 % 11}" for n in range(800)]
+    rows.with_columns(shop=pl.Series(shop), word=pl.Series(range(800)) % 6).write_csv(path)
+    return str(path)
+
+
+def evaluated(capsys, run, *words):
+    assert main(["evaluate", str(run), *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out, parse_constant=not_json)
+
+
+NETWORKS = {
+    "din": ["--model", "din"],
+    "dien": ["--model", "dien", "--preset", "scratch", "--personalise", "20"],
+    "deepfm": ["--model", "deepfm", "--loss", "cross-entropy", "--positive", "3"],
+    "ranking": ["--model", "din", "--loss", "ranking", "--positive", "2.5"],
+    "mmoe": ["--model", "mmoe", "--positive", "3", "--side", "both"],
+    "widedeep": ["--model", "widedeep", "--embedding", "modulo"],
+    "neumf": ["--model", "neumf", "--embedding", "full", "--rank", "10"],
+}
+
+
+@pytest.mark.usefixtures("quick_networks")
+@pytest.mark.parametrize("columns", [[], ["--id-column", "shop", "--id-column", "word"]])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_are_trained_tested_written_and_tested_again(
+    capsys, shops, tmp_path, name, columns
+):
+    words = ["train", shops, "--rank", "4", *NETWORKS[name], *columns, "--compression", "4"]
+    out = tmp_path / "run"
+    assert main([*words, "--fold", "1/5", "--out", str(out), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out, parse_constant=not_json)
+    assert (result["model"], result["fold"]) == (NETWORKS[name][1], "1/5")
+    test = result["test"]
+    asked = "cross-entropy" in words or "ranking" in words
+    assert (test["auc"] is not None) == asked
+    assert (test["mse"] is None) == ("ranking" in words)
+    assert ("conversion_auc" in test) == (name == "mmoe")
+    assert list(result["valid"]) == ["loss" if asked else "mse"]
+    # Evaluated anew, it comes to the same numbers.
+    assert evaluated(capsys, out)["test"] == test
+    model = load_run(out).model
+    names = ["shop", "word"] if columns else []
+    assert list(result["bytes"]["columns"]) == list(load_run(out).columns) == names
+    for column, size in result["bytes"]["columns"].items():
+        assert size == model.tables[column].memory().total
+    network = sum(p.nbytes for p in model.model.parameters())
+    assert result["bytes"]["network"] == network
+    assert result["bytes"]["table"] == model.items.memory().table
+
+
+@pytest.mark.usefixtures("quick_networks")
+def test_other_data_are_evaluated_with_what_is_known_of_the_past(capsys, shops, tmp_path):
+    out, later = tmp_path / "run", tmp_path / "later.csv"
+    words = ["--model", "din", "--id-column", "shop", "--out", str(out)]
+    trained(capsys, shops, *words)
+    rows = pl.read_csv(shops)[:50].with_columns(pl.col("timestamp") + 10**9)
+    strangers = pl.DataFrame({"user": [900], "item": [900], "target": [3.0], "timestamp": [1]})
+    strangers = strangers.with_columns(shop=pl.lit("new shop"), word=pl.lit(1, pl.Int64))
+    pl.concat([rows, strangers.cast(dict(rows.schema))]).write_csv(later)
+    told = evaluated(capsys, out, str(later))
+    assert (told["rows"], told["unseen"]) == (51, {"users": 1, "items": 1})
+    assert told["test"]["mse"] > 0
+    rows.drop("shop").write_csv(later)
+    code = main(["evaluate", str(out), str(later)])
+    assert_one_line(capsys, code, "no column 'shop'")
+
+
+@pytest.mark.usefixtures("quick_networks")
+def test_clusters_of_a_further_column_are_shown(capsys, shops, tmp_path):
+    out = tmp_path / "run"
+    words = ["--model", "deepfm", "--preset", "scratch", "--compression", "3"]
+    trained(capsys, shops, *words, "--id-column", "shop", "--out", str(out))
+    assert main(["clusters", str(out), "--side", "shop", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert sum(cluster["members"] for cluster in found) == 11
+    assert len(found) == load_run(out).model.tables["shop"].num_clusters > 1
+    learned = pl.read_csv(shops).filter(pl.col("shop").is_not_null())
+    assert sum(cluster["interactions"] for cluster in found) <= len(learned)
+    assert main(["clusters", str(out), "--side", "shop"]) == 0
+    shown = capsys.readouterr().out
+    assert "most active members" in shown
+    assert "shop 5" in shown
+    code = main(["clusters", str(out), "--side", "word"])
+    assert_one_line(capsys, code, "side must be one of items, users, shop, not 'word'")
+
+
+@pytest.mark.usefixtures("quick_networks")
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--model", "din", "--id-column", "shop"], ["test MSE", "shop table", "network"]),
+        (["--model", "mmoe", "--positive", "3"], ["test MSE", "conversion AUC", "network"]),
+        (["--model", "deepfm", "--loss", "ranking"], ["test AUC", "(validation loss", "network"]),
+    ],
+)
+def test_people_see_what_a_network_reached(capsys, shops, words, told):
+    assert main(["train", shops, "--rank", "4", *words]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    shown = " ".join(captured.out.split())
+    for part in told:
+        assert part in shown
+    assert ("test MSE" in shown) == ("ranking" not in words)
+
+
+@pytest.mark.usefixtures("quick_networks")
+def test_features_can_be_left_out(capsys, shops, tmp_path, monkeypatch):
+    genres = pl.DataFrame({"item": range(40), "genres": [["War", "Drama"], ["Comedy"]] * 20})
+    log = read(shops, item_features=genres)
+    monkeypatch.setattr(library, "open_data", lambda *_, **__: log)
+    sizes = {}
+    for more in ("--features", "--no-features"):
+        words = ["--model", "din", more, "--fold", "1/5", "--out", str(tmp_path / "run")]
+        result = trained(capsys, "somewhere", *words)
+        assert result["features"] == (more == "--features")
+        assert evaluated(capsys, tmp_path / "run")["test"] == result["test"]
+        sizes[more] = result["bytes"]["network"]
+    # A field of three numbers for each of the 16 units of the first layer, three rows of values,
+    # and for 40 items and unseen ones which two values they have.
+    assert sizes["--features"] - sizes["--no-features"] == 4 * (3 * 16 + 3 * 3 + 41 * 2)
+
+
+@pytest.mark.usefixtures("quick_networks")
+def test_a_network_that_was_interrupted_goes_on(capsys, shops, tmp_path, monkeypatch):
+    monkeypatch.setitem(Checkpoint.__init__.__kwdefaults__, "every", 0.0)
+    words = ["--rank", "3", "--model", "din", "--id-column", "shop", "--compression", "4"]
+    one, other = tmp_path / "one", tmp_path / "other"
+    with monkeypatch.context() as patch:
+        interrupt_after(patch, 7)
+        assert main(["train", shops, *words, "--out", str(one)]) == 130
+    assert main(["train", shops, *words, "--out", str(one), "--resume"]) == 0
+    assert main(["train", shops, *words, "--out", str(other)]) == 0
+    assert results(one) == results(other)
+    capsys.readouterr()
 
 
 # Stopped and resumed.
