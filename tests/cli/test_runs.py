@@ -157,7 +157,10 @@ def test_mistakes_are_one_line(capsys, trained, tmp_path):
         (["clusters", trained / "released"], "the items are not clustered"),
         (["clusters", trained / "personal"], "the items are not clustered"),
         (["clusters", trained / "modulo"], "the items are not clustered"),
-        (["clusters", trained / "cel", "--side", "left"], "side must be items or users"),
+        (
+            ["clusters", trained / "cel", "--side", "left"],
+            "side must be one of items, users, not 'left'",
+        ),
     ):
         assert main([*map(str, words)]) == 2
         error = capsys.readouterr().err

@@ -21,7 +21,10 @@ ROWS = {
 
 
 def text():
-    lines = [",".join("" if v is None else str(v) for v in row) for row in zip(*ROWS.values())]
+    lines = [
+        ",".join("" if v is None else str(v) for v in row)
+        for row in zip(*ROWS.values(), strict=True)
+    ]
     return "\n".join([",".join(ROWS), *lines]) + "\n"
 
 

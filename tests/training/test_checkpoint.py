@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from celrec import CelrecError, Planted, Split
 from celrec.training import checkpoint as checkpoint_module
-from celrec.training.checkpoint import Checkpoint
 from celrec.training.building import make_model
+from celrec.training.checkpoint import Checkpoint
 from celrec.training.fit import fit
 from celrec.training.gradient_descent import Descent
 from celrec.training.offline_training import OfflineTraining

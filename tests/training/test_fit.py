@@ -14,8 +14,8 @@ from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.evaluation.adjusted_rand_index import adjusted_rand_index
 from celrec.evaluation.cluster_diagnostics import ClusterDiagnostics
-from celrec.training.clusterings import starting_clusters
 from celrec.training.building import make_model
+from celrec.training.clusterings import starting_clusters
 from celrec.training.fit import fit
 from celrec.training.offline import Schedule
 from celrec.training.offline_training import OfflineTraining

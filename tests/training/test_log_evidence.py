@@ -65,7 +65,7 @@ def own_ids(log, side):
 
 def loss_of(model, log, side, j, vector):
     """The loss of one id with another vector where it is the one that counts, one by one."""
-    table, total = model.tables[side], 0
+    table = model.tables[side]
     rows = torch.from_numpy(np.flatnonzero(own_ids(log, side) == j))
     batch = model.batch(log, rows, own=True)
 
@@ -75,8 +75,7 @@ def loss_of(model, log, side, j, vector):
         return table.weight[table.row_of(ids)].detach()
 
     with table.probing(other):
-        total = model.objective(batch).sum()
-    return total
+        return model.objective(batch).sum()
 
 
 @pytest.mark.parametrize("side", ["items", "users", "shop"])
@@ -114,7 +113,7 @@ def test_where_the_output_is_linear_the_best_cluster_is_always_among_the_candida
     class Linear(DeepFM):
         """No more than a dot product, which is linear in the item."""
 
-        def forward(self, user, item, history=None, features=None):
+        def forward(self, user, item, history=None, features=None):  # noqa: ARG002
             return (user * item).sum(-1)
 
     model = recommender(log, Linear)

@@ -12,8 +12,8 @@ from celrec import CelrecError, Planted, Split, read
 from celrec.clustering.reassignment import Reassignment
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
-from celrec.training.factorisation import Factorisation
 from celrec.training.building import make_model
+from celrec.training.factorisation import Factorisation
 from celrec.training.gradient_descent import Descent
 from celrec.training.offline import Offline, Schedule
 from celrec.training.offline_training import OfflineTraining
