@@ -654,3 +654,43 @@ def test_the_state_that_was_given_is_not_changed_by_further_steps():
 def test_wrong_settings_are_told(wrong, message):
     with pytest.raises(CelrecError, match=message):
         LeastSquares(**wrong)
+
+
+@pytest.mark.parametrize("non_negative", [False, True])
+def test_deviations_are_roots_of_the_covariances_after_a_sweep(non_negative):
+    log = Planted(rows=300, users=12, items=9, dim=2, item_clusters=3).interactions()
+    items = ClusteredEmbedding(log.num_items, 3, max_clusters=3)
+    items.start_from(torch.arange(log.num_items) % 3)
+    model = Factorisation(FullEmbedding(log.num_users, 3), items)
+    how = LeastSquares(non_negative=non_negative)
+    solver = AlternatingLeastSquares(model, log, how)
+    solver.start(0)
+    for _ in range(60):  # to a fixed point, where another sweep would find the same covariances
+        solver.step()
+    expected = {}
+    for side, table in model.tables.items():
+        rows = table.weight.detach()[: table.num_rows]
+        expected[side] = solver._moments[side] - rows[:, :, None] * rows[:, None, :]
+    found = solver.deviations()
+    for side in SIDES:
+        covariances = found[side] @ found[side].mT
+        scale = float(expected[side].abs().max())
+        torch.testing.assert_close(covariances, expected[side], rtol=0.02, atol=0.01 * scale)
+    solver.load_state_dict(copy.deepcopy(solver.state_dict()))
+    again = solver.deviations()
+    for side in SIDES:
+        assert torch.equal(again[side], found[side])
+
+
+def test_deviations_are_told_after_clusters_were_merged_too():
+    log = Planted(rows=300, users=12, items=9, dim=2, item_clusters=3).interactions()
+    items = ClusteredEmbedding(log.num_items, 3, max_clusters=3)
+    items.start_from(torch.arange(log.num_items) % 3)
+    model = Factorisation(FullEmbedding(log.num_users, 3), items)
+    solver = AlternatingLeastSquares(model, log, LeastSquares())
+    solver.start(0)
+    solver.step()
+    items.merge(0, 2)
+    found = solver.deviations()
+    assert found["items"].shape == (2, 3, 3)
+    assert all(bool(value.isfinite().all()) for value in found.values())

@@ -12,6 +12,7 @@ from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.training.building import make_model
 from celrec.training.factorisation import Factorisation
+from celrec.training.offline_training import OfflineTraining
 from celrec.training.plan import Plan
 from celrec.training.pretraining import take_over
 
@@ -87,7 +88,7 @@ def test_the_first_predictions_are_those_of_the_factorisation(log, model, kinds)
     plan = Plan(rank=MODELS[model], model=model)
     made = network(log, plan)
     before = learned(log, kinds, plan.pretraining.dim)
-    take_over(made, before, seed=0)
+    take_over(made, before, {}, seed=0)
     for rows in (log, with_unseen(log)):
         torch.testing.assert_close(made.predict(rows), before.predict(rows), rtol=1e-4, atol=1e-4)
     for one, two in ((made.users, before.users), (made.items, before.items)):
@@ -108,7 +109,7 @@ def test_all_that_the_factorisation_did_not_know_is_small_or_zero(log, model):
     plan = Plan(rank=MODELS[model], model=model)
     made, dims = network(log, plan), plan.pretraining.dim
     before = learned(log, ("full", "clustered"), dims)
-    take_over(made, before, seed=0)
+    take_over(made, before, {}, seed=0)
     for name in ("users", "items"):
         rows, old = made.tables[name].weight.detach(), before.tables[name].weight.detach()
         assert torch.equal(rows[:, :dims], old)
@@ -129,7 +130,7 @@ def test_the_factorisation_stays_as_it_is_and_the_seed_decides(log):
     kept = {name: value.clone() for name, value in before.state_dict().items()}
     one, same, other = (network(log, plan) for _ in range(3))
     for made, seed in ((one, 0), (same, 0), (other, 1)):
-        take_over(made, before, seed)
+        take_over(made, before, {}, seed)
     assert torch.equal(one.users.weight, same.users.weight)
     assert not torch.equal(one.users.weight, other.users.weight)
     with torch.no_grad():
@@ -143,7 +144,7 @@ def test_it_can_learn_from_there(log, model):
     """Nothing is so much at rest that no gradient reaches it, later if not at once."""
     plan = Plan(rank=MODELS[model], model=model)
     made = network(log, plan)
-    take_over(made, learned(log, ("full", "clustered"), plan.pretraining.dim), seed=0)
+    take_over(made, learned(log, ("full", "clustered"), plan.pretraining.dim), {}, seed=0)
     optimizer = torch.optim.Adam(made.parameters(), lr=0.01)
     before = {name: p.detach().clone() for name, p in made.named_parameters()}
     for _ in range(3):
@@ -153,3 +154,36 @@ def test_it_can_learn_from_there(log, model):
     still = {name for name, p in made.named_parameters() if torch.equal(before[name], p)}
     # Nothing but the auxiliary network of DIEN, which has a loss of its own.
     assert {name.split(".")[1] for name in still} <= {"next_item"}
+
+
+def test_clusters_and_what_was_learned_stay_while_all_else_is_trained(log):
+    plan = Plan(model="neumf", rank=11, compression="4", preset="scratch")
+    made, base = network(log, plan), learned(log, ("full", "clustered"), 8)
+    take_over(made, base, {}, seed=0)
+    how = plan.settings()
+    how = replace(how, schedule=replace(how.schedule, steps=12, judge_every=12))
+    training = OfflineTraining(made, log, log[:0], how)
+    before = {name: value.clone() for name, value in made.state_dict().items()}
+    training.run()
+    assert torch.equal(made.items.assignment, before["items.assignment"])
+    for side in ("users", "items"):
+        now, then = made.tables[side].weight, before[f"{side}.weight"]
+        used = torch.unique(made.tables[side].row_of(torch.arange(20)))
+        assert torch.equal(now[used, :8], then[used, :8])
+        assert not torch.equal(now[used, 8:], then[used, 8:])
+    assert made.tables["shop"].num_clusters > 1  # further columns are clustered all the same
+
+
+def test_uncertain_rows_are_drawn_in_training_only(log):
+    made, base = network(log, Plan(model="neumf", rank=11)), learned(log, ("full", "full"), 8)
+    spread = torch.randn(log.num_users + 1, 8, 8)
+    take_over(made, base, {"users": spread}, seed=0)
+    ids = torch.full((20_000,), 3)
+    assert torch.equal(made.eval()._vectors("users", ids), made.users(ids))
+    made.train().generator = torch.Generator().manual_seed(0)
+    drawn = made._vectors("users", ids).detach() - made.users.weight[3].detach()
+    assert torch.equal(drawn[:, 8:], torch.zeros_like(drawn[:, 8:]))
+    expected = spread[3] @ spread[3].T
+    assert float((drawn[:, :8].T.cov() - expected).abs().max()) < 0.05 * float(expected.trace())
+    assert float(drawn.mean(0).abs().max()) < 0.1
+    assert torch.equal(made._vectors("items", ids % 25), made.items(ids % 25))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -70,6 +71,9 @@ class Factorisation(nn.Module):
     def item_rows(self) -> SharedRows:
         """The table of the items' factors, without biases."""
         return _rows(self.items)
+
+    kept: ClassVar[Mapping[str, int]] = {}
+    """See `Recommender`; here all rows are learned."""
 
     @property
     def tables(self) -> dict[str, SharedRows]:

@@ -18,6 +18,7 @@ from celrec.training.checkpoint import Checkpoint
 from celrec.training.denormals import flushed_denormals
 from celrec.training.factorisation import Factorisation
 from celrec.training.judgement import Judgement, Watcher
+from celrec.training.least_squares import AlternatingLeastSquares
 from celrec.training.merging import merge_alike
 from celrec.training.model import Model
 from celrec.training.offline import Offline
@@ -125,10 +126,13 @@ class _Pass:
             return self._clustered(plan)
         learned = self._clustered(plan.pretraining)
         model = make_model(self._train, plan, _clusters(learned))
-        assert isinstance(learned, Factorisation)  # noqa: S101  (that is what is pretrained)
+        # That is what is pretrained, how, and what goes on from it.
+        assert isinstance(learned, Factorisation)  # noqa: S101
+        assert isinstance(self._solver, AlternatingLeastSquares)  # noqa: S101
         assert isinstance(model, Recommender)  # noqa: S101
-        take_over(model, learned, plan.seed)
+        take_over(model, learned, self._solver.deviations(), plan.seed)
         self._stage(FINISH, model, plan.settings(), fresh=False)
+        model.deviations = {}
         return model
 
     def _clustered(self, plan: Plan) -> Model:
@@ -155,6 +159,7 @@ class _Pass:
         name = stage.name if self._earlier is None else stage.anew
         self.chosen[stage.name] = self._checkpoint.run(name, training, self._watch, fresh=fresh)
         self.judgements[stage.name] = training.judgements
+        self._solver = training.solver
         return training
 
 

@@ -110,6 +110,38 @@ class AlternatingLeastSquares(FactorisationSolver):
         self._precisions = dict(state["precisions"])
         self._moments = dict(state["moments"])
 
+    @torch.no_grad()
+    def deviations(self) -> dict[str, Tensor]:
+        """How uncertain each row of each side is: a matrix L with L·Lᵀ = Cov(row)."""
+        tables = self.model.tables
+        known = self._moments_of("items", tables["items"])
+        if len(known) != tables["items"].num_rows:  # clusters were merged since
+            known = _squares(tables["items"])
+        users = self._deviations("users", known)
+        return {
+            "users": users,
+            "items": self._deviations("items", _squares(tables["users"]) + users @ users.mT),
+        }
+
+    def _deviations(self, side: str, known: Tensor) -> Tensor:
+        """Of one side, given the moments of the other."""
+        table = self.model.tables[side]
+        ridge = self._noise * self._precisions[side]
+        dim = table.embedding_dim
+        found = table.weight.new_empty(table.num_rows, dim, dim)
+        for rows in self._batches(table):
+            data, _ = self._collapsed.normal_equations(side, known, rows)
+            # With P = (D + Λ) / noise = G·Gᵀ, the covariance is P⁻¹ = G⁻ᵀ·G⁻¹.
+            root = torch.linalg.cholesky((data.double() + ridge) / self._noise)
+            eye = torch.eye(dim, dtype=root.dtype).expand_as(root)
+            found[rows] = torch.linalg.solve_triangular(root, eye, upper=False).mT.float()
+        return found
+
+    def _batches(self, table: SharedRows) -> list[slice]:
+        size = max(1, _BATCH // table.embedding_dim**2)
+        starts = range(0, table.num_rows, size)
+        return [slice(start, min(start + size, table.num_rows)) for start in starts]
+
     def _solve(self, side: str) -> float:
         """New rows for one side; the squared error that is expected after."""
         tables = self.model.tables
@@ -118,9 +150,7 @@ class AlternatingLeastSquares(FactorisationSolver):
         ridge = self._noise * self._precisions[side]
         dim, expected = table.embedding_dim, self._collapsed.squares
         moments = table.weight.new_empty(table.num_rows, dim, dim)
-        batch = max(1, _BATCH // dim**2)
-        for first in range(0, table.num_rows, batch):
-            rows = slice(first, min(first + batch, table.num_rows))
+        for rows in self._batches(table):
             data, right = self._collapsed.normal_equations(side, known, rows)
             anchors = self._anchor(side, rows).double().expand(right.shape)
             expected += solve_rows(
@@ -140,8 +170,7 @@ class AlternatingLeastSquares(FactorisationSolver):
         """row·rowᵀ of every row, and its covariance."""
         known = self._moments.get(side)
         if known is None:
-            rows = table.weight[: table.num_rows]
-            return rows[:, :, None] * rows[:, None, :]
+            return _squares(table)
         if isinstance(table, ClusteredEmbedding):
             for new in range(len(known), table.num_rows):  # split off since, like their parents
                 known = torch.cat([known, known[int(table.parent[new])][None]])
@@ -168,3 +197,9 @@ class AlternatingLeastSquares(FactorisationSolver):
         """Where the rows are drawn to."""
         anchors = self._anchors.get(side)
         return self._means[side] if anchors is None else anchors[rows]
+
+
+def _squares(table: SharedRows) -> Tensor:
+    """row·rowᵀ of every row."""
+    rows = table.weight[: table.num_rows]
+    return rows[:, :, None] * rows[:, None, :]

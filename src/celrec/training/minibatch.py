@@ -111,6 +111,7 @@ class MinibatchDescent(Solver):
         self.model.train()
         total = count = 0.0
         generator = torch.Generator().manual_seed(_seed(self._seed, self._rounds))
+        self.model.generator = generator
         mine = self._round()
         size = min(self.how.batch, max(1, math.ceil(len(mine) / _LEAST_BATCHES)))
         for numbers in torch.split(mine, size):
@@ -122,6 +123,10 @@ class MinibatchDescent(Solver):
             self.optimizer.zero_grad()
             penalised = loss / weight.sum() + self._penalties(batch, weight)
             penalised.backward()  # type: ignore[no-untyped-call]
+            for side, numbers_kept in self.model.kept.items():
+                gradient = self.model.tables[side].weight.grad
+                if gradient is not None:
+                    gradient[:, :numbers_kept] = 0
             self.optimizer.step()
             self._average()
         self.model.eval()
@@ -195,10 +200,11 @@ class MinibatchDescent(Solver):
 
     def _round(self) -> Tensor:
         """The samples of this round."""
-        epoch, part = divmod(self._rounds, self.how.rounds)
+        rounds = max(1, min(self.how.rounds, len(self.samples)))  # no round without a sample
+        epoch, part = divmod(self._rounds, rounds)
         generator = torch.Generator().manual_seed(_seed(self._seed, -1 - epoch))
         order = torch.randperm(len(self.samples), generator=generator)
-        ends = [len(order) * n // self.how.rounds for n in (part, part + 1)]
+        ends = [len(order) * n // rounds for n in (part, part + 1)]
         return order[ends[0] : ends[1]]
 
     def _with_negatives(self, batch: Batch, generator: torch.Generator) -> Batch:

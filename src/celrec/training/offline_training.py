@@ -18,6 +18,7 @@ from celrec.errors import CelrecError
 from celrec.training.judgement import Judgement
 from celrec.training.model import Model
 from celrec.training.offline import Offline
+from celrec.training.solver import Solver
 
 
 class OfflineTraining:
@@ -54,6 +55,12 @@ class OfflineTraining:
         self._gain = how.schedule.least_gain * float(np.var(valid.target)) if len(valid) else 0.0
         self._step = self._moved = self._best = 0
         self._best_state = model.state_dict()
+        self._best_solver: dict[str, Any] = {}
+
+    @property
+    def solver(self) -> Solver:
+        """In the end as it was when the model was best."""
+        return self._solver
 
     @property
     def best(self) -> Judgement:
@@ -85,6 +92,7 @@ class OfflineTraining:
         if self.grown_to is None:
             self.grown_to = {side: c.table.num_clusters for side, c in self._clusterers.items()}
         self.model.load_state_dict(self._best_state)
+        self._solver.load_state_dict(copy.deepcopy(self._best_solver))
         return self.judgements
 
     def state_dict(self) -> dict[str, Any]:
@@ -98,6 +106,7 @@ class OfflineTraining:
             "grown_to": self.grown_to,
             "data": self._fingerprint,
             "best_state": dict(self._best_state),
+            "best_solver": self._best_solver,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -111,7 +120,7 @@ class OfflineTraining:
         self.judgements = [Judgement(*values) for values in state["judgements"]]
         self._step, self._moved, self._best = state["counters"]
         self.grown_to = state["grown_to"]
-        self._best_state = state["best_state"]
+        self._best_state, self._best_solver = state["best_state"], state["best_solver"]
         if 0 < self._schedule.reassign_until <= self._step:
             for clusterer in self._clusterers.values():
                 clusterer.reassign_every = 0
@@ -121,7 +130,9 @@ class OfflineTraining:
         """The CRC-32 of all interactions."""
         crc = 0
         for log in (self._train, self._valid):
-            for column in (log.user, log.item, log.target):
+            further = [column.values for column in log.columns.values()]
+            times = [] if log.timestamp is None else [log.timestamp]
+            for column in (log.user, log.item, log.target, *times, *further):
                 crc = zlib.crc32(np.ascontiguousarray(column).data, crc)
         return crc
 
@@ -140,6 +151,7 @@ class OfflineTraining:
             if better or len(self.judgements) == 1 or not len(self._valid):
                 self._best = len(self.judgements) - 1
                 self._best_state = copy.deepcopy(self.model.state_dict())
+                self._best_solver = copy.deepcopy(self._solver.state_dict())
         return judgement
 
     def _finished(self) -> bool:
@@ -167,5 +179,5 @@ class OfflineTraining:
                 seed=how.seed,
             )
             for side, table in self.model.tables.items()
-            if isinstance(table, ClusteredEmbedding)
+            if isinstance(table, ClusteredEmbedding) and side not in self.model.kept
         }

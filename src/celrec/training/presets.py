@@ -19,15 +19,15 @@ _PERSONAL_SWEEPS = Schedule(steps=200, judge_every=2, patience=5)
 
 # A network from nothing: rounds of a tenth of an epoch.
 _SCRATCH = Offline(
-    solver=Minibatch(),
+    solver=Minibatch(l2=0.1),
     schedule=Schedule(
         steps=400, split_every=1, growth=0.05, reassign_every=10, judge_every=5, patience=6
     ),
     personal=Schedule(steps=200, judge_every=5, patience=6),
 )
-# A network that goes on from a factorisation, whose rows are held near to what they were.
-_FINISHING = Minibatch(learning_rate=2e-3, l2=2.0)
-_FINISH = Schedule(steps=60, split_every=0, reassign_every=0, judge_every=5, patience=6)
+# A network that goes on from a factorisation, whose rows stay; clusters of further columns grow.
+_FINISHING = Minibatch(learning_rate=4e-3, l2=0.1)
+_FINISH = replace(_SCRATCH.schedule, steps=40, judge_every=10, patience=2)
 
 PRESETS: dict[str, dict[str, Offline]] = {
     "nmf": {

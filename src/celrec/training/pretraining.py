@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 
 import torch
+from torch import Tensor
 
 from celrec.embeddings.registry import describe_embedding, make_embedding
 from celrec.embeddings.shared_rows import SharedRows
@@ -15,12 +16,20 @@ _SPREAD = 0.05
 
 
 @torch.no_grad()
-def take_over(recommender: Recommender, learned: Factorisation, seed: int) -> None:
+def take_over(
+    recommender: Recommender, learned: Factorisation, deviations: dict[str, Tensor], seed: int
+) -> None:
     """Give a new recommender the rows and clusters of a factorisation, and its predictions.
 
-    The rows of the factorisation become the first numbers of the recommender's rows;
-    further ones are drawn from N(0, 0.05²), and those for scalars are 0, as are the
-    vectors of features and of further columns.
+    The rows of the factorisation become the first numbers of the recommender's rows, and
+    stay as they are; further ones are drawn from N(0, 0.05²), and those for scalars are
+    0, as are the vectors of features and of further columns.
+
+    A network that sees the rows as they are sees predictions for ratings that the rows
+    were fitted to, takes them for better than they are, and does worse than the rows
+    alone on data that are new. So in training the rows are drawn anew each time as
+    `deviations`, how uncertain they are, say: then the network lowers the expected loss,
+    which is what a step of variational expectation-maximisation does.
     """
     generator = torch.Generator().manual_seed(seed)
     model = recommender.model
@@ -32,6 +41,8 @@ def take_over(recommender: Recommender, learned: Factorisation, seed: int) -> No
         if model.extra_columns:
             table.weight[:, -model.extra_columns :] = 0
         setattr(recommender, side, table)
+        recommender.kept[side] = dims
+    recommender.deviations = deviations
     for features in (recommender.user_features, recommender.item_features):
         for values in features.tables:
             values.zero_()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
+import torch.nn.functional as F  # noqa: N812  (its name everywhere)
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -54,6 +55,13 @@ class Recommender(nn.Module):
         self.column_tables = nn.ModuleList(columns.values())
         self.history_length, self.loss = history_length, loss
         self._histories: Histories | None = None
+        self.kept: dict[str, int] = {}
+        """The tables whose clusters stay, and how many of the first numbers of their rows do."""
+        self.deviations: dict[str, Tensor] = {}
+        """For tables whose rows are uncertain, a matrix L for each row: in training, a row is
+        drawn from N(row, L·Lᵀ) instead of being taken as it is."""
+        self.generator: torch.Generator | None = None
+        """For rows that are drawn."""
 
     @property
     def user_rows(self) -> SharedRows:
@@ -73,7 +81,8 @@ class Recommender(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """What the model puts out for each sample."""
-        item = self.items(batch.item)  # first of all: whoever judges items sees them as targets
+        # Items first of all: whoever judges items sees them as targets.
+        item = self._vectors("items", batch.item)
         features = [self.user_features(batch.user), self.item_features(batch.item)]
         if batch.columns is not None:
             ids = batch.columns.unbind(-1)
@@ -82,8 +91,21 @@ class Recommender(nn.Module):
         history = None
         if batch.history is not None:
             history = History(self.items(batch.history), batch.history >= 0)
-        output: Tensor = self.model(self.users(batch.user), item, history, torch.cat(features, -2))
+        output: Tensor = self.model(
+            self._vectors("users", batch.user), item, history, torch.cat(features, -2)
+        )
         return output
+
+    def _vectors(self, side: str, ids: Tensor) -> Tensor:
+        table = self.tables[side]
+        vectors: Tensor = table(ids)
+        deviations = self.deviations.get(side) if self.training else None
+        if deviations is None:
+            return vectors
+        own = deviations[table.row_of(ids)]
+        drawn = torch.randn(own.shape[:-1], generator=self.generator).unsqueeze(-1)
+        more = vectors.shape[-1] - own.shape[-1]
+        return vectors + F.pad((own @ drawn).squeeze(-1), (0, more))
 
     def output(self, batch: Batch) -> Tensor:
         """What the loss is told: the output, or how far it is above that for the worse item."""
