@@ -81,11 +81,10 @@ def test_what_must_be_positive_is_told(name, value):
         Minibatch(**{name: value})
 
 
-@pytest.mark.parametrize("name", ["l2", "l2_network"])
-def test_penalties_are_not_negative(name):
-    Minibatch(**{name: 0.0})
-    with pytest.raises(CelrecError, match=f"{name} must not be negative, not -0.5"):
-        Minibatch(**{name: -0.5})
+def test_penalties_are_not_negative():
+    Minibatch(l2=0.0)
+    with pytest.raises(CelrecError, match="l2 must not be negative, not -0.5"):
+        Minibatch(l2=-0.5)
 
 
 @pytest.mark.parametrize("averaging", [-0.1, 1.0, 2.0])
@@ -120,12 +119,7 @@ class SlowAdam:
             for n, row in enumerate(rows.tolist()):
                 apart = model.tables[side].weight[row] - self.anchors[side][row]
                 total = total + weight[n] * how.l2 * apart.square().sum()
-        total = total / weight.sum()
-        tables = {id(t.weight) for t in model.tables.values()}
-        for parameter in model.parameters():
-            if id(parameter) not in tables:
-                total = total + how.l2_network * parameter.square().sum()
-        return total
+        return total / weight.sum()
 
     def step(self, batch):
         named = dict(self.model.named_parameters())
@@ -152,7 +146,6 @@ class SlowAdam:
         batch=st.just(10**6),
         rounds=st.just(1),
         l2=st.sampled_from([0.0, 0.7]),
-        l2_network=st.sampled_from([0.0, 0.3]),
         averaging=st.sampled_from([0.0, 0.5, 0.95, 0.999]),
     ),
     kind=st.sampled_from([(DeepFM, False), (DeepFM, True), (DIN, True), (MMoE, True)]),
@@ -311,7 +304,7 @@ def test_rounds_without_any_interaction_do_no_harm(rows):
     log = make_log(120)
     for model, loss in ((DIEN, "squared-error"), (DeepFM, "ranking"), (DeepFM, "cross-entropy")):
         made = recommender(log, model, loss)
-        descent = trainer(made, replace(log[:rows], target=np.ones(rows)), l2=1.0, l2_network=1.0)
+        descent = trainer(made, replace(log[:rows], target=np.ones(rows)), l2=1.0)
         descent.start(0)
         assert all(np.isfinite(descent.step()) for _ in range(11))
         with descent.averaged():
@@ -459,7 +452,7 @@ def kept_in_a_file(state, folder):
 )
 def test_going_on_from_a_state_is_never_to_have_stopped(kind, loss, keep, tmp_path):
     log = make_log(150, shops=True)
-    how = Minibatch(rounds=3, l2=0.5, l2_network=0.1, averaging=0.9)
+    how = Minibatch(rounds=3, l2=0.5, averaging=0.9)
 
     def fresh(seed):
         model = recommender(log, kind, loss, seed=seed, clusters=12, started=2)

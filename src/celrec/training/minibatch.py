@@ -37,10 +37,9 @@ class Minibatch:
     """How a recommender is trained by Adam on mini-batches.
 
     A step is a round: the share 1/`rounds` of the interactions, in batches of `batch`, or
-    of fewer where there are few, so that a round has at least four. The loss
-    of a batch is the mean over its interactions plus `l2`·‖row − anchor‖² for the row of
-    each id that is looked up as user, item or in a further column, plus
-    `l2_network`·‖weight‖² for the model and the features. The anchor is the row that
+    of fewer where there are few, so that a round has at least four. The loss of a batch
+    is the mean over its interactions plus `l2`·‖row − anchor‖² for the row of each id
+    that is looked up as user, item or in a further column. The anchor is the row that
     training goes on from, 0 if it begins anew. What is judged and left is the average
     over steps that forgets as `averaging` says.
 
@@ -51,7 +50,6 @@ class Minibatch:
     batch: int = 2048
     rounds: int = 10
     l2: float = 0.0
-    l2_network: float = 0.0
     averaging: float = 0.999
     spread: float = 0.05
     """The standard deviation of the values that rows begin with."""
@@ -62,9 +60,8 @@ class Minibatch:
         for name in ("learning_rate", "batch", "rounds", "spread", "per_id", "candidates"):
             if not getattr(self, name) > 0:
                 raise CelrecError(f"{name} must be positive, not {getattr(self, name)}")
-        for name in ("l2", "l2_network"):
-            if not getattr(self, name) >= 0:
-                raise CelrecError(f"{name} must not be negative, not {getattr(self, name)}")
+        if not self.l2 >= 0:
+            raise CelrecError(f"l2 must not be negative, not {self.l2}")
         if not 0 <= self.averaging < 1:
             raise CelrecError(f"averaging must lie in [0, 1), not {self.averaging}")
 
@@ -80,8 +77,6 @@ class MinibatchDescent(Solver):
         self.samples = Samples(model, log)
         self._rounds = 0
         self._negatives = Negatives(log) if model.loss is LOSSES["ranking"] else None
-        ids = {id(table.weight) for table in model.tables.values()}
-        self._network = [p for p in model.parameters() if id(p) not in ids]
         self.optimizer = torch.optim.Adam(model.parameters(), lr=how.learning_rate)
         self._counts = {
             side: _lookups(log, side, table)
@@ -228,9 +223,6 @@ class MinibatchDescent(Solver):
             if how.l2:
                 apart = table(ids) - self._anchor(side)[table.row_of(ids)]
                 total = total + how.l2 * (share @ apart.square().sum(-1))
-        if how.l2_network:
-            squares = torch.stack([p.square().sum() for p in self._network])
-            total = total + how.l2_network * squares.sum()
         return total
 
     def _anchor(self, side: str) -> Tensor:
