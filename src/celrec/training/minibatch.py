@@ -53,8 +53,8 @@ class Minibatch:
     averaging: float = 0.999
     spread: float = 0.05
     """The standard deviation of the values that rows begin with."""
-    per_id: int = 20
-    candidates: int = 8
+    per_id: int = 15
+    candidates: int = 5
 
     def __post_init__(self) -> None:
         for name in ("learning_rate", "batch", "rounds", "spread", "per_id", "candidates"):

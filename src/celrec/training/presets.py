@@ -21,7 +21,7 @@ _PERSONAL_SWEEPS = Schedule(steps=200, judge_every=2, patience=5)
 _SCRATCH = Offline(
     solver=Minibatch(l2=0.1),
     schedule=Schedule(
-        steps=400, split_every=1, growth=0.05, reassign_every=10, judge_every=5, patience=6
+        steps=400, split_every=1, growth=0.05, reassign_every=15, judge_every=5, patience=6
     ),
     personal=Schedule(steps=200, judge_every=5, patience=6),
 )
