@@ -55,11 +55,14 @@ def candidates(kind: type[Interaction]) -> tuple[float, float]:
     model, width = kind(_DIM, 4), _DIM + kind.extra_columns
     user, features = torch.randn(_BATCH, width), torch.randn(_BATCH, 4, width)
     filled = torch.ones(_BATCH, _LENGTH, dtype=torch.bool)
-    history = History(torch.randn(_BATCH, _LENGTH, width), filled) if kind is DIN else None
-    items = torch.randn(_CANDIDATES, 1, width).expand(_CANDIDATES, _BATCH, width)
+    items, row = torch.randn(200, 1, width), torch.randint(200, (_BATCH, _LENGTH))
+    rows = items.squeeze(1)  # histories are of the same table as the candidates
+    history = History(rows[row], filled, rows, row) if kind is DIN else None
+    items = items[:_CANDIDATES]
 
     def one_by_one() -> Tensor:
-        return torch.stack([model(user, item, history, features) for item in items])
+        several = [item.expand(_BATCH, width) for item in items]
+        return torch.stack([model(user, item, history, features) for item in several])
 
     def at_once() -> Tensor:
         return model(user, items, history, features)

@@ -59,3 +59,12 @@ def test_it_begins_as_a_linear_layer_of_torch():
     plain = torch.nn.Linear(8, 4)
     assert torch.equal(layer.linear.weight, plain.weight)
     assert torch.equal(layer.linear.bias, plain.bias)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [((7,), (7,)), ((5, 1), (7,)), ((7,), (5, 1)), ((5, 7), (7,)), ((), (7,))]
+)
+def test_a_pair_stands_for_its_product(first, second):
+    layer = JoinedLinear([3, 4], 2).double()
+    one, x, y = (torch.randn(*lead, n).double() for lead, n in (((7,), 3), (first, 4), (second, 4)))
+    torch.testing.assert_close(layer([one, (x, y)]), layer([one, x * y]))

@@ -85,3 +85,30 @@ def test_its_layers_have_the_widths_of_the_paper():
     linear = slow.layers(TargetAttention(8), torch.nn.Linear)
     widths = [(layer.in_features, layer.out_features) for layer in linear]
     assert widths == [(4 * 8, 16), (16, 8), (8, 1)]
+
+
+@given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 6), st.integers(0, 99))
+@settings(max_examples=30)
+def test_targets_for_all_histories_are_compared_with_the_rows_of_the_table(
+    candidates, batch, length, seed
+):
+    torch.manual_seed(seed)
+    attention = slow.shaken(TargetAttention(3), seed)
+    rows, row = torch.randn(4, 3).double(), torch.randint(4, (batch, length))
+    filled = torch.rand(batch, length) > 0.3
+    targets = torch.randn(candidates, 1, 3).double()
+    by_row = attention(targets, History(rows[row], filled, rows, row))
+    assert by_row.shape == (candidates, batch, length)
+    torch.testing.assert_close(by_row, attention(targets, History(rows[row], filled)))
+
+
+def test_rows_are_scored_once_where_the_targets_are_the_same_for_all_histories():
+    attention, scored = TargetAttention(3), []
+    plain = attention._scores
+    attention._scores = lambda target, keys: scored.append(keys.shape) or plain(target, keys)
+    rows, row = torch.randn(4, 3), torch.randint(4, (7, 5))
+    history = History(rows[row], torch.ones(7, 5, dtype=torch.bool), rows, row)
+    attention(torch.randn(6, 1, 3), history)
+    attention(torch.randn(7, 3), history)
+    attention(torch.randn(6, 7, 3), history)
+    assert scored == [(4, 3), (7, 5, 3), (7, 5, 3)]

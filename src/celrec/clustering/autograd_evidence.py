@@ -146,7 +146,7 @@ class AutogradEvidence(Evidence):
         def other(ids: Tensor) -> Tensor:
             if not torch.equal(ids, own):
                 return table.weight[table.row_of(ids)]
-            return vectors[0] if len(vectors) == 1 else vectors
+            return vectors[0].expand(*ids.shape, -1) if len(vectors) == 1 else vectors
 
         with table.probing(other):
             losses = self._objective(batch)
@@ -203,8 +203,8 @@ class AutogradEvidence(Evidence):
 
 
 def _everywhere(rows: Tensor, ids: Tensor) -> Tensor:
-    """Each of the rows for all samples, rows × samples × dim."""
-    return rows.view(len(rows), *(1,) * ids.dim(), -1).expand(len(rows), *ids.shape, -1)
+    """Each of the rows for all samples, rows × 1 × dim: they broadcast against the samples."""
+    return rows.view(len(rows), *(1,) * ids.dim(), -1)
 
 
 def _ids_of_samples(looked_up: list[Tensor], losses: Tensor) -> Tensor:

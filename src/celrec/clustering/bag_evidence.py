@@ -87,7 +87,8 @@ class BagEvidence(AutogradEvidence):
             if not _equal(bags, first[0]):
                 return usual
             named = (bags.ids == own[bags.bag]).unsqueeze(-1)
-            tried = vectors[0] if len(vectors) == 1 else vectors
+            tried = vectors.expand(len(vectors), len(own), -1)  # rows for all bags, or one each
+            tried = tried[0] if len(tried) == 1 else tried
             return torch.where(named, tried.index_select(-2, bags.bag), usual)
 
         with self._bags.probing(other):

@@ -34,3 +34,14 @@ def paired(left: Tensor, right: Tensor, ends: str) -> Tensor:
     product = torch.einsum(f"{names[0]}{first},{names[1]}{second}->{present}{end}", a, b)
     whole = torch.broadcast_shapes(lead, lead_right)  # type: ignore[no-untyped-call]
     return product.view(*whole, *product.shape[len(present) :])
+
+
+def dot(left: Tensor, right: Tensor) -> Tensor:
+    """Σ_d left_d·right_d, with leading axes broadcast, and no copies where they differ.
+
+    >>> dot(torch.ones(50, 1, 8), torch.ones(7, 8)).shape
+    torch.Size([50, 7])
+    """
+    if left.shape == right.shape:
+        return (left * right).sum(-1)
+    return paired(left, right, "d,d->")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from celrec.models._paired import dot
 from celrec.models.history import History
 from celrec.models.interaction import Interaction
 from celrec.models.tower import Tower, flat
@@ -40,13 +41,16 @@ class DeepFM(Interaction):
         del history
         a, b = user[..., :-1], item[..., :-1]
         linear = user[..., -1] + item[..., -1]
-        total, squares, vectors = a + b, a.square().sum(-1) + b.square().sum(-1), None
+        others, vectors = a, None
+        pairs: Tensor | float = 0.0
         if features is not None:
             vectors = features[..., :-1]
             linear = linear + features[..., -1].sum(-1)
-            total = total + vectors.sum(-2)
-            squares = squares + vectors.square().sum((-1, -2))
-        pairs = (total.square().sum(-1) - squares) / 2
+            others = a + vectors.sum(-2)
+            squares = a.square().sum(-1) + vectors.square().sum((-1, -2))
+            pairs = (others.square().sum(-1) - squares) / 2
+        # The pairs of the item apart: what the others are among themselves is the same for all.
+        pairs = pairs + dot(b, others)
         deep: Tensor = self.tower([a, b, flat(vectors, user)])
         return linear + pairs + deep
 

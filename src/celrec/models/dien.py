@@ -63,7 +63,7 @@ class DIEN(Interaction):
         interests = History(states, history.filled)
         evolved = self._evolve(interests, self.attention(item, interests))
         known = history.vectors * history.filled.unsqueeze(-1)
-        inputs = [user, item, evolved, user * item, known.sum(-2), flat(features, user)]
+        inputs = [user, item, evolved, (user, item), known.sum(-2), flat(features, user)]
         predicted: Tensor = self.tower(inputs)
         return predicted
 

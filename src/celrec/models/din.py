@@ -55,7 +55,8 @@ class DIN(Interaction):
             raise CelrecError("history is missing: DIN needs what the users did before")
         weights: Tensor = self.attention(item, history)
         interest = paired(weights, history.vectors, "l,ld->d")
-        inputs = [user, item, interest, user * item, interest * item, flat(features, user)]
+        products = (user, item), (interest, item)
+        inputs = [user, item, interest, *products, flat(features, user)]
         predicted: Tensor = self.tower(inputs)
         return predicted
 

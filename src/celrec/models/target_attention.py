@@ -34,15 +34,34 @@ class TargetAttention(nn.Module):
 
     def forward(self, target: Tensor, history: History) -> Tensor:
         """The weights, (..., length), given targets (..., dim)."""
-        of_target, of_item, of_difference, of_product = self.first.weight.chunk(4, 1)
-        keys = history.vectors
-        pairs = paired(target.unsqueeze(-2) * of_product, keys, "hd,ld->lh")
-        alone = target @ (of_target + of_difference).T + self.first.bias
-        hidden = pairs + alone.unsqueeze(-2)
-        hidden = hidden + keys @ (of_item - of_difference).T
-        scores = self.rest(hidden).squeeze(-1) / self.dim**0.5
+        scores = self._scores_by_row(target, history)
+        if scores is None:
+            scores = self._scores(target, history.vectors)
         scores = scores.masked_fill(~history.filled, -torch.inf)
         # A history without any item has no weights, instead of undefined ones.
         empty = ~history.filled.any(-1, keepdim=True)
         weights: Tensor = scores.masked_fill(empty, 0.0).softmax(-1) * history.filled
         return weights
+
+    def _scores(self, target: Tensor, keys: Tensor) -> Tensor:
+        of_target, of_item, of_difference, of_product = self.first.weight.chunk(4, 1)
+        pairs = paired(target.unsqueeze(-2) * of_product, keys, "hd,ld->lh")
+        alone = target @ (of_target + of_difference).T + self.first.bias
+        hidden = pairs + alone.unsqueeze(-2)
+        hidden = hidden + keys @ (of_item - of_difference).T
+        scores: Tensor = self.rest(hidden).squeeze(-1) / self.dim**0.5
+        return scores
+
+    def _scores_by_row(self, target: Tensor, history: History) -> Tensor | None:
+        """The same by way of the rows, where the targets are the same for all histories.
+
+        Then a score is that of a target and a row, and there are fewer of these.
+        """
+        if history.rows is None or history.row is None or target.ndim < 2:
+            return None
+        candidates, *others = target.shape[:-1]
+        shared = len(others) == history.row.ndim - 1 and all(size == 1 for size in others)
+        if not shared or len(history.rows) >= history.row.numel():
+            return None
+        of_rows = self._scores(target.view(candidates, -1), history.rows)
+        return of_rows[:, history.row]

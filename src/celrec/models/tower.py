@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from celrec.models.joined_linear import JoinedLinear
+from celrec.models.joined_linear import Input, JoinedLinear
 
 
 class Tower(nn.Module):
@@ -34,8 +34,8 @@ class Tower(nn.Module):
         top = self.rest[-1]
         return top.bias  # type: ignore[return-value]
 
-    def forward(self, inputs: Sequence[Tensor]) -> Tensor:
-        """One tensor for each of the sizes."""
+    def forward(self, inputs: Sequence[Input]) -> Tensor:
+        """One tensor, or pair of tensors, for each of the sizes: see `JoinedLinear`."""
         top: Tensor = self.rest(self.first(inputs))
         return top.squeeze(-1)
 

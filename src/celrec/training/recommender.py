@@ -96,6 +96,10 @@ class Recommender(nn.Module):
         )
         return output
 
+    def _history(self, ids: Tensor) -> History:
+        rows = self.items.row_of(ids)
+        return History(self.items(ids), ids >= 0, self.items.weight, rows)
+
     def _vectors(self, side: str, ids: Tensor) -> Tensor:
         table = self.tables[side]
         vectors: Tensor = table(ids)
