@@ -15,8 +15,9 @@ install: .venv/installed
 demo: install
 	$(BIN)/python examples/demo.py
 
+# Two processes with one thread each: half the time of one process with two.
 test: lint
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: install
 	$(BIN)/ruff format --check

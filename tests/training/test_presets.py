@@ -72,11 +72,16 @@ def split():
 
 
 @pytest.mark.parametrize(
-    ("model", "preset"), [(model, preset) for model in PRESETS for preset in PRESETS[model]]
+    ("model", "preset"),
+    [
+        pytest.param(model, preset, marks=[pytest.mark.slow] if model == "dien" else [])
+        for model in PRESETS
+        for preset in PRESETS[model]
+    ],
 )
 def test_every_preset_learns_what_a_mean_cannot(split, model, preset, monkeypatch):
     how = PRESETS[model][preset]
-    steps = {"default": 40, "scratch": 30 if model == "dien" else 60}.get(preset, 250)
+    steps = {"default": 40, "scratch": 60}.get(preset, 250)
     schedule, personal = replace(how.schedule, steps=steps), replace(how.personal, steps=25)
     monkeypatch.setitem(PRESETS[model], preset, replace(how, schedule=schedule, personal=personal))
     plan = Plan(
