@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celrec import CelrecError
+from celrec import CelrecError, read
 from celrec.training.plan import LEAST_GAIN, Plan
 from celrec.training.presets import PRESETS
 
@@ -163,3 +163,12 @@ def test_with_auto_validation_data_stop_the_growth():
     assert auto == replace(plain, schedule=stopping)
     assert Plan(compression=" auto").auto
     assert not Plan().auto
+
+
+@pytest.mark.parametrize("loss", ["ranking", "cross-entropy"])
+def test_targets_that_are_never_conversions_are_told(loss):
+    log = read({"user": [1, 2], "item": [3, 3], "rating": [1.0, 4.0]})
+    plan = Plan(model="deepfm", loss=loss, positive=4.0)
+    assert plan.prepared(log).target.max() in (1.0, 4.0)
+    with pytest.raises(CelrecError, match=r"positive: no target reaches 4\.5; choose a lower one"):
+        replace(plan, positive=4.5).prepared(log)

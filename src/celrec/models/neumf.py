@@ -29,7 +29,9 @@ class NeuMF(Interaction):
     ) -> None:
         super().__init__()
         if not 0 < product_dim < dim:
-            raise CelrecError(f"product_dim must lie in 1 … {dim - 1}, not {product_dim}")
+            raise CelrecError(
+                f"product_dim must lie in 1 … {dim - 1}, not {product_dim}; take a higher rank"
+            )
         self.product_dim = product_dim
         self.first = JoinedLinear([dim - product_dim] * 2 + [fields * dim], hidden[0])
         self.rest = torch.nn.Sequential(torch.nn.ReLU())

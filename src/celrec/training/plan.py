@@ -154,6 +154,8 @@ class Plan:
         if self.positive is None or self.loss == "squared-error":
             return log
         converted = log.target >= self.positive
+        if not converted.any():
+            raise CelrecError(f"positive: no target reaches {self.positive}; choose a lower one")
         if self.loss == "ranking":
             return log[converted]
         return replace(log, target=converted.astype(np.float32))

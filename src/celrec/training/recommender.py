@@ -127,8 +127,7 @@ class Recommender(nn.Module):
         """What the model wants to be lowered besides, if anything."""
         if batch.history is None or batch.not_next is None:
             return None
-        history = History(self.items(batch.history), batch.history >= 0)
-        return self.model.auxiliary(history, self.items(batch.not_next))
+        return self.model.auxiliary(self._history(batch.history), self.items(batch.not_next))
 
     def remember(self, log: Interactions) -> None:
         """Let the histories be those in `log`, the training data."""
