@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from celrec.embeddings.embedding import Embedding
 from celrec.embeddings.memory import Memory
-from celrec.embeddings.shared_rows import SharedRows
+from celrec.embeddings.traits import Traits
 
 
 class BiasedEmbedding(Embedding):
@@ -26,16 +27,38 @@ class BiasedEmbedding(Embedding):
     Memory(table=32, index=6)
     """
 
-    def __init__(self, rows: SharedRows) -> None:
+    def __init__(self, rows: Embedding) -> None:
         super().__init__(rows.num_embeddings, rows.embedding_dim + 1, rows.padding_idx)
         self.rows = rows
-        self.bias = nn.Parameter(rows.weight.new_zeros(rows.num_embeddings + 1))
+        like = next(rows.parameters())
+        self.bias = nn.Parameter(like.new_zeros(rows.num_embeddings + 1))
 
     def vectors(self, ids: Tensor) -> Tensor:
         """The rows of `ids`, and their biases."""
         seen = (ids >= 0) & (ids < self.num_embeddings)
         bias = self.bias[torch.where(seen, ids, self.num_embeddings)]
         return torch.cat([self.rows.vectors(ids), bias.unsqueeze(-1)], -1)
+
+    @property
+    def traits(self) -> Traits:  # type: ignore[override]
+        """Those of the rows, which biases do not change."""
+        return self.rows.traits
+
+    def adapt(self, optimizer: Optimizer | None = None) -> None:
+        """As the rows have it."""
+        self.rows.adapt(optimizer)
+
+    def penalty(self) -> Tensor | None:
+        """As the rows have it."""
+        return self.rows.penalty()
+
+    @torch.no_grad()
+    def grow(self, num_embeddings: int) -> None:
+        """New ids begin with the bias of unseen ones."""
+        self.rows.grow(num_embeddings)
+        more = num_embeddings - self.num_embeddings
+        self._grown(num_embeddings)
+        self.bias.data = torch.cat([self.bias, self.bias[-1:].expand(more)])
 
     def settings(self) -> dict[str, Any]:
         """The table that it is made from."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from celrec.embeddings._narrowest import narrowest
 from celrec.embeddings.memory import Memory
 from celrec.embeddings.shared_rows import SharedRows
+from celrec.embeddings.traits import Traits
 from celrec.errors import CelrecError
 
 
@@ -37,6 +38,8 @@ class ClusteredEmbedding(SharedRows):
     >>> table.memory()
     Memory(table=16, index=6)
     """
+
+    traits = Traits(low_time=False, low_memory=True, incremental=True)
 
     assignment: Tensor
     """The cluster of every id, and in its last place the cluster of unseen ids."""
@@ -191,14 +194,10 @@ class ClusteredEmbedding(SharedRows):
     @torch.no_grad()
     def grow(self, num_embeddings: int) -> None:
         """Make room for more ids; the new ones begin in the cluster of unseen ids."""
-        if num_embeddings < self.num_embeddings:
-            raise CelrecError(
-                f"num_embeddings can only grow, from {self.num_embeddings:,}, not to "
-                f"{num_embeddings:,}"
-            )
-        more = self.assignment[-1:].expand(num_embeddings - self.num_embeddings)
+        before = self.num_embeddings
+        self._grown(num_embeddings)
+        more = self.assignment[-1:].expand(num_embeddings - before)
         self.assignment = torch.cat([self.assignment, more])
-        self.num_embeddings = num_embeddings
 
     def settings(self) -> dict[str, Any]:
         """See `Embedding`."""

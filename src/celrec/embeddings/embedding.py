@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from celrec.embeddings.memory import Memory
+from celrec.embeddings.traits import Traits
 from celrec.errors import CelrecError
 
 
@@ -19,14 +21,24 @@ class Embedding(nn.Module, ABC):
     0 … `num_embeddings` − 1 is unseen and gets a finite vector all the same, by
     the one policy of the method. The vector of `padding_idx` is zero and takes
     no gradient.
+
+    A compressed table is asked to hold no more numbers than so many `rows` would. Where
+    a method cannot be as small as that, `overrun` tells how much larger it is.
     """
 
+    traits: ClassVar[Traits]
+
     def __init__(
-        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        rows: int | None = None,
     ) -> None:
         super().__init__()
-        for name, value in (("num_embeddings", num_embeddings), ("embedding_dim", embedding_dim)):
-            if value < 1:
+        sizes = {"num_embeddings": num_embeddings, "embedding_dim": embedding_dim, "rows": rows}
+        for name, value in sizes.items():
+            if value is not None and value < 1:
                 raise CelrecError(f"{name} must be positive, not {value}")
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
             raise CelrecError(
@@ -37,6 +49,8 @@ class Embedding(nn.Module, ABC):
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
         self.padding_idx = padding_idx
+        self.rows_asked = rows
+        """How many rows the table was asked to be as small as, if it was."""
 
     def forward(self, ids: Tensor) -> Tensor:
         """The vectors of `ids`."""
@@ -49,6 +63,50 @@ class Embedding(nn.Module, ABC):
     @abstractmethod
     def vectors(self, ids: Tensor) -> Tensor:
         """The vectors of `ids`, padding not yet blanked."""
+
+    @property
+    def overrun(self) -> float:
+        """Bytes of the table over those of the rows that it was asked to be as small as.
+
+        1 where nothing was asked.
+        """
+        if self.rows_asked is None:
+            return 1.0
+        size = max(parameter.element_size() for parameter in self.parameters())
+        return self.memory().table / (self.rows_asked * self.embedding_dim * size)
+
+    def non_negative_parameters(self) -> list[nn.Parameter]:
+        """Those that, where none of their values is below 0, keep all vectors from it.
+
+        All, for methods whose vectors are sums and products of parameters.
+        """
+        return list(self.parameters())
+
+    def adapt(self, optimizer: Optimizer | None = None) -> None:
+        """What has to be done now and then besides the optimiser's steps; here nothing.
+
+        Training loops call it after each step or round. The optimiser, if it is given, is
+        told of parameters that came to mean something else.
+        """
+
+    def penalty(self) -> Tensor | None:
+        """What the method adds to the loss, summed over the data; here nothing."""
+        return None
+
+    def grow(self, num_embeddings: int) -> None:
+        """Make room for more ids, which begin as unseen ones did; vectors stay as they are."""
+        raise CelrecError(
+            f"{type(self).__name__} cannot take more than its {self.num_embeddings:,} ids, "
+            f"not {num_embeddings:,}; make a new one and train it anew"
+        )
+
+    def _grown(self, num_embeddings: int) -> None:
+        if num_embeddings < self.num_embeddings:
+            raise CelrecError(
+                f"num_embeddings can only grow, from {self.num_embeddings:,}, not to "
+                f"{num_embeddings:,}"
+            )
+        self.num_embeddings = num_embeddings
 
     def settings(self) -> dict[str, Any]:
         """What its class has to be called with to make one of the same shape."""
@@ -65,4 +123,5 @@ class Embedding(nn.Module, ABC):
     def extra_repr(self) -> str:
         """See `nn.Module`."""
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
-        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
+        over = "" if self.overrun <= 1 else f", {self.overrun:.2f} times what was asked for"
+        return f"{self.num_embeddings}, {self.embedding_dim}{padding}{over}"

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from celrec.embeddings.memory import Memory
 from celrec.embeddings.shared_rows import SharedRows
+from celrec.embeddings.traits import Traits
 
 
 class FullEmbedding(SharedRows):
@@ -18,6 +19,8 @@ class FullEmbedding(SharedRows):
     >>> table.memory()
     Memory(table=176, index=0)
     """
+
+    traits = Traits(low_time=True, low_memory=False, incremental=True)
 
     def __init__(
         self,
@@ -48,6 +51,16 @@ class FullEmbedding(SharedRows):
         """The id itself, the last row for unseen ones."""
         seen = (ids >= 0) & (ids < self.num_embeddings)
         return torch.where(seen, ids, self.num_embeddings).long()
+
+    @torch.no_grad()
+    def grow(self, num_embeddings: int) -> None:
+        """New ids begin with a copy of the row that they shared while they were unseen.
+
+        The parameter stays the same one, but an optimiser's state about it has to be made anew.
+        """
+        more = num_embeddings - self.num_embeddings
+        self._grown(num_embeddings)
+        self.weight.data = torch.cat([self.weight, self.weight[-1:].expand(more, -1)])
 
     def memory(self, *, training: bool = False) -> Memory:
         """No index: an id is its own row."""

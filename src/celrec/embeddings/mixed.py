@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from celrec.embeddings._narrowest import narrowest
 from celrec.embeddings.memory import Memory
 from celrec.embeddings.shared_rows import SharedRows
+from celrec.embeddings.traits import Traits
 from celrec.errors import CelrecError
 
 
@@ -33,6 +34,8 @@ class MixedEmbedding(SharedRows):
     >>> table.memory()
     Memory(table=24, index=6)
     """
+
+    traits = Traits(low_time=False, low_memory=True, incremental=True)
 
     row: Tensor
     """The row of every id, and in its last place that of unseen ids."""
@@ -111,6 +114,13 @@ class MixedEmbedding(SharedRows):
     def private(self, ids: Tensor) -> Tensor:
         """Which of `ids` have a row of their own."""
         return self.row_of(ids) >= self.shared_rows
+
+    @torch.no_grad()
+    def grow(self, num_embeddings: int) -> None:
+        """New ids share the row of unseen ones."""
+        before = self.num_embeddings
+        self._grown(num_embeddings)
+        self.row = torch.cat([self.row, self.row[-1:].expand(num_embeddings - before)])
 
     def settings(self) -> dict[str, Any]:
         """See `Embedding`."""

@@ -7,11 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from celrec.embeddings._mixing import mixed
 from celrec.embeddings.memory import Memory
 from celrec.embeddings.shared_rows import SharedRows
-from celrec.errors import CelrecError
-
-_MASK = 0x7FFFFFFF
+from celrec.embeddings.traits import Traits
 
 
 class ModuloEmbedding(SharedRows):
@@ -26,6 +25,8 @@ class ModuloEmbedding(SharedRows):
     Memory(table=160, index=0)
     """
 
+    traits = Traits(low_time=True, low_memory=True, incremental=True)
+
     def __init__(
         self,
         num_embeddings: int,
@@ -37,9 +38,7 @@ class ModuloEmbedding(SharedRows):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(num_embeddings, embedding_dim, padding_idx)
-        if rows < 1:
-            raise CelrecError(f"rows must be positive, not {rows}")
+        super().__init__(num_embeddings, embedding_dim, padding_idx, rows)
         self.seed = seed
         self.weight = nn.Parameter(torch.empty(rows, embedding_dim, device=device, dtype=dtype))
         nn.init.normal_(self.weight, std=embedding_dim**-0.5)
@@ -51,11 +50,11 @@ class ModuloEmbedding(SharedRows):
 
     def row_of(self, ids: Tensor) -> Tensor:
         """hash(id) mod rows."""
-        offset = 0x9E3779B1 * (self.seed + 1) & _MASK  # of any seed, however large
-        mixed = ((ids.long() & _MASK) + offset) & _MASK
-        for multiplier in (0x45D9F3B, 0x2C1B3C6D):
-            mixed = ((mixed ^ (mixed >> 16)) * multiplier) & _MASK
-        return (mixed ^ (mixed >> 16)) % len(self.weight)
+        return mixed(ids, self.seed) % len(self.weight)
+
+    def grow(self, num_embeddings: int) -> None:
+        """Nothing but the number changes: new ids are hashed like all others."""
+        self._grown(num_embeddings)
 
     def settings(self) -> dict[str, Any]:
         """See `Embedding`."""
