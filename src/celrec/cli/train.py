@@ -164,14 +164,14 @@ def train(
     seconds = time.perf_counter() - begun
     learned = split.train_and_valid()
     trained = fitted.model
-    tables = {**trained.tables, "users": trained.users, "items": trained.items}
+    tables = trained.whole_tables
     memory = {side: table.memory() for side, table in tables.items()}
     held = sum(sum(t.nbytes for t in table.state_dict().values()) for table in tables.values())
     counts = learned.item_counts
     result: dict[str, Any] = {
         "test": measure(trained, plan, split.test, counts),
         "valid": {"mse" if plan.loss == "squared-error" else "loss": fitted.valid_loss},
-        "clusters": trained.item_rows.num_rows,
+        "clusters": trained.whole_tables["items"].num_rows,
         "steps": fitted.steps,
         "bytes": {
             "table": memory["items"].table,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -51,6 +53,26 @@ class BiasedEmbedding(Embedding):
     def penalty(self) -> Tensor | None:
         """As the rows have it."""
         return self.rows.penalty()
+
+    @contextmanager
+    def as_served(self) -> Iterator[None]:
+        """As the rows have it."""
+        with self.rows.as_served():
+            yield
+
+    def settled(self) -> Embedding:
+        """With what is left of the rows."""
+        self.rows = self.rows.settled()
+        return self
+
+    def non_negative_parameters(self) -> list[nn.Parameter]:
+        """Those of the rows, and the biases."""
+        return [*self.rows.non_negative_parameters(), self.bias]
+
+    @property
+    def num_rows(self) -> int:
+        """Those of the rows."""
+        return self.rows.num_rows
 
     @torch.no_grad()
     def grow(self, num_embeddings: int) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import torch
@@ -27,6 +29,8 @@ class Embedding(nn.Module, ABC):
     """
 
     traits: ClassVar[Traits]
+    needs_gradients: ClassVar[bool] = False
+    """Whether it learns from the gradients at its vectors, so that they have to be computed."""
 
     def __init__(
         self,
@@ -51,6 +55,8 @@ class Embedding(nn.Module, ABC):
         self.padding_idx = padding_idx
         self.rows_asked = rows
         """How many rows the table was asked to be as small as, if it was."""
+        self.prepared_with = 0
+        """Bytes that had to be held to prepare the table, and were given up before training."""
 
     def forward(self, ids: Tensor) -> Tensor:
         """The vectors of `ids`."""
@@ -63,6 +69,12 @@ class Embedding(nn.Module, ABC):
     @abstractmethod
     def vectors(self, ids: Tensor) -> Tensor:
         """The vectors of `ids`, padding not yet blanked."""
+
+    @property
+    def num_rows(self) -> int:
+        """The rows in use, or as many as the numbers of the table would make."""
+        size = max(parameter.element_size() for parameter in self.parameters())
+        return -(-self.memory().table // (self.embedding_dim * size))
 
     @property
     def overrun(self) -> float:
@@ -85,9 +97,18 @@ class Embedding(nn.Module, ABC):
     def adapt(self, optimizer: Optimizer | None = None) -> None:
         """What has to be done now and then besides the optimiser's steps; here nothing.
 
-        Training loops call it after each step or round. The optimiser, if it is given, is
-        told of parameters that came to mean something else.
+        Training loops call it some ten times in an epoch, or oftener. The optimiser, if it is
+        given, is told of parameters that came to mean something else.
         """
+
+    @contextmanager
+    def as_served(self) -> Iterator[None]:
+        """Within it, ids have the vectors that they will have when training is over."""
+        yield
+
+    def settled(self) -> Embedding:
+        """What is left when training is over: the table itself, or a smaller one that serves."""
+        return self
 
     def penalty(self) -> Tensor | None:
         """What the method adds to the loss, summed over the data; here nothing."""

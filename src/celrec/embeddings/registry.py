@@ -5,20 +5,44 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from celrec.embeddings.adaptive import AdaptiveEmbedding
 from celrec.embeddings.biased import BiasedEmbedding
+from celrec.embeddings.binary_code import BinaryCodeEmbedding
+from celrec.embeddings.cafe import CafeEmbedding
+from celrec.embeddings.cce import CceEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.compositional import CompositionalEmbedding
+from celrec.embeddings.deep_hash import DeepHashEmbedding
 from celrec.embeddings.embedding import Embedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.hash_code import HashCodeEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
+from celrec.embeddings.prehash import PreHashEmbedding
+from celrec.embeddings.quantised import QuantisedEmbedding
+from celrec.embeddings.robe import RobeEmbedding
+from celrec.embeddings.tensor_train import TensorTrainEmbedding
+from celrec.embeddings.tree import TreeEmbedding
 from celrec.errors import CelrecError
 
 EMBEDDINGS: dict[str, Callable[..., Embedding]] = {
+    "adaptive": AdaptiveEmbedding,
     "biased": BiasedEmbedding,
+    "binary-code": BinaryCodeEmbedding,
+    "cafe": CafeEmbedding,
+    "cce": CceEmbedding,
     "cel": ClusteredEmbedding,
+    "compositional": CompositionalEmbedding,
+    "deep-hash": DeepHashEmbedding,
     "full": FullEmbedding,
+    "hash-code": HashCodeEmbedding,
     "mixed": MixedEmbedding,
     "modulo": ModuloEmbedding,
+    "prehash": PreHashEmbedding,
+    "quantised": QuantisedEmbedding,
+    "robe": RobeEmbedding,
+    "tensor-train": TensorTrainEmbedding,
+    "tree": TreeEmbedding,
 }
 _NAMES: dict[object, str] = {method: name for name, method in EMBEDDINGS.items()}
 

@@ -15,7 +15,7 @@ from celrec.evaluation.cluster_diagnostics import ClusterDiagnostics
 from celrec.evaluation.eigenvalue_ratio import eigenvalue_ratio
 from celrec.training.dot_product_evidence import DotProductEvidence
 from celrec.training.factorisation import Factorisation
-from celrec.training.model import Model
+from celrec.training.model import Model, item_rows_of
 
 
 @torch.no_grad()
@@ -27,7 +27,7 @@ def diagnose(model: Model, log: Interactions) -> dict[str, Any]:
     fewer, something always stands out. Rows whose ids pull in one direction only,
     or not at all, have none. None if there are no such rows, and for networks.
     """
-    table = model.item_rows
+    table = item_rows_of(model)
     everyone = torch.arange(table.num_embeddings)
     # Only rows that some item has, numbered without gaps.
     used, rows = np.unique(table.row_of(everyone).numpy(), return_inverse=True)

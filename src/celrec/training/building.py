@@ -13,10 +13,10 @@ from celrec.data.id_map import UNSEEN
 from celrec.data.interactions import Interactions
 from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.embedding import Embedding
 from celrec.embeddings.full import FullEmbedding
-from celrec.embeddings.modulo import ModuloEmbedding
+from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.embeddings.registry import describe_embedding, make_embedding
-from celrec.embeddings.shared_rows import SharedRows
 from celrec.errors import CelrecError
 from celrec.models.interaction import Interaction
 from celrec.models.registry import MODELS
@@ -24,6 +24,7 @@ from celrec.training.clusterings import starting_clusters
 from celrec.training.factorisation import Factorisation
 from celrec.training.feature_tables import FeatureTables
 from celrec.training.losses import LOSSES, Loss, rating_and_conversion
+from celrec.training.methods import METHODS, Request
 from celrec.training.model import Model
 from celrec.training.plan import SIDES, Plan
 from celrec.training.recommender import Recommender
@@ -36,7 +37,9 @@ def make_model(
 ) -> Model:
     """Untrained tables as the plan asks for, or with given clusters for some of them."""
     if plan.model in ("nmf", "mf"):
-        tables = _tables(log, plan, clusters or {}, plan.dim)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(plan.seed)
+            tables = _tables(log, plan, clusters or {}, plan.dim)
         users, items = tables["users"], tables["items"]
         if plan.model == "mf":
             return Factorisation(BiasedEmbedding(users), BiasedEmbedding(items))
@@ -59,7 +62,7 @@ def describe_model(model: Model) -> dict[str, Any]:
         tables = {"users": model.users, "items": model.items}
         return {"tables": {side: describe_embedding(table) for side, table in tables.items()}}
     return {
-        "tables": {side: describe_embedding(table) for side, table in model.tables.items()},
+        "tables": {side: describe_embedding(table) for side, table in model.whole_tables.items()},
         "features": {
             side: [list(shape) for shape in features.shapes]
             for side, features in (("users", model.user_features), ("items", model.item_features))
@@ -89,7 +92,7 @@ def rebuild_model(plan: Plan, description: dict[str, Any]) -> Model:
 def _recommender(
     plan: Plan,
     network: Interaction,
-    tables: dict[str, SharedRows],
+    tables: dict[str, Embedding],
     known: list[list[EncodedFeature]],
     history_length: int,
 ) -> Recommender:
@@ -113,21 +116,23 @@ def _loss(plan: Plan) -> Loss:
 
 def _tables(
     log: Interactions, plan: Plan, clusters: dict[str, NDArray[np.int64]], width: int
-) -> dict[str, SharedRows]:
+) -> dict[str, Embedding]:
     """A table for users, items and each further column of the log; the latter are compressed."""
     sizes = {"users": log.num_users, "items": log.num_items}
     if clash := sizes.keys() & log.columns.keys():
         raise CelrecError(f"columns: {clash.pop()!r} is the name of another table; rename it")
     sizes |= {name: max(len(column.ids), 1) for name, column in log.columns.items()}
     compressed = [*SIDES[plan.side], *[True] * len(log.columns)]
-    tables: dict[str, SharedRows] = {}
+    tables: dict[str, Embedding] = {}
     for shared, (side, ids) in zip(compressed, sizes.items(), strict=True):
-        if not shared or plan.embedding == "full":
+        if not shared:
             tables[side] = FullEmbedding(ids, width)
-        elif plan.embedding == "modulo":
-            tables[side] = ModuloEmbedding(ids, width, rows=plan.rows(ids), seed=plan.seed)
+        elif plan.clustered:
+            rows = _clustered(log, side, ids, plan, clusters.get(side), width)
+            tables[side] = QuantisedEmbedding(rows) if plan.embedding == "cel-int8" else rows
         else:
-            tables[side] = _clustered(log, side, ids, plan, clusters.get(side), width)
+            request = Request(log, side, ids, width, plan.rows(ids), plan.seed)
+            tables[side] = METHODS[plan.embedding].make(request)
     return tables
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -12,15 +12,16 @@ from torch import Tensor, nn
 from celrec.data.interactions import Interactions
 from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.embedding import Embedding
+from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.embeddings.shared_rows import SharedRows
 from celrec.errors import CelrecError
 from celrec.models.biased_dot_product import BiasedDotProduct
 from celrec.models.dot_product import DotProduct
+from celrec.training.written_out import WrittenOut
 
 _CHUNK = 1 << 20
 _SMALL = 0.1  # what rows start with where biases explain most of a rating
-
-Table: TypeAlias = SharedRows | BiasedEmbedding
 
 
 class Biases(NamedTuple):
@@ -34,7 +35,8 @@ class Biases(NamedTuple):
 class Factorisation(nn.Module):
     """y = a_user · b_item, or with biases y = μ + b_user + b_item + a_user · b_item.
 
-    The rows of either side are shared as their tables will.
+    The rows of either side are shared as their tables will. Of tables whose ids do not
+    have one row each, the vectors are written out as rows for those who ask for rows.
 
     >>> from celrec.embeddings.full import FullEmbedding
     >>> model = Factorisation(FullEmbedding(3, 4), FullEmbedding(5, 4))
@@ -42,7 +44,7 @@ class Factorisation(nn.Module):
     torch.Size([2])
     """
 
-    def __init__(self, users: Table, items: Table) -> None:
+    def __init__(self, users: Embedding, items: Embedding) -> None:
         super().__init__()
         if isinstance(users, BiasedEmbedding) != isinstance(items, BiasedEmbedding):
             raise CelrecError("users and items must both have biases, or neither")
@@ -50,6 +52,8 @@ class Factorisation(nn.Module):
         self.items = items
         self.model: BiasedDotProduct | DotProduct
         self.model = BiasedDotProduct() if isinstance(users, BiasedEmbedding) else DotProduct()
+        # In a dictionary, since views are not part of the state.
+        self._views: dict[str, WrittenOut] = {}
 
     @property
     def biases(self) -> Biases | None:
@@ -63,14 +67,19 @@ class Factorisation(nn.Module):
         return None
 
     @property
+    def whole_tables(self) -> dict[str, Embedding]:
+        """The tables of both sides, biases included."""
+        return {"users": self.users, "items": self.items}
+
+    @property
     def user_rows(self) -> SharedRows:
         """The table of the users' factors, without biases."""
-        return _rows(self.users)
+        return self._rows("users", self.users)
 
     @property
     def item_rows(self) -> SharedRows:
         """The table of the items' factors, without biases."""
-        return _rows(self.items)
+        return self._rows("items", self.items)
 
     kept: ClassVar[Mapping[str, int]] = {}
     """See `Recommender`; here all rows are learned."""
@@ -102,19 +111,31 @@ class Factorisation(nn.Module):
 
         A full table of |N(0, 1)| is divided by its largest value, or each row by its
         own; a cluster's row is the mean over its members. With biases, factors begin
-        as N(0, 0.1²) and biases as 0.
+        as N(0, 0.1²) and biases as 0. Where an id has no row to itself or shared, the
+        table begins as it was made, or with the absolute values of that.
         """
         for table in (self.user_rows, self.item_rows):
-            if self.biases:
+            if isinstance(table, WrittenOut):
+                if not self.biases:
+                    for parameter in table.source.non_negative_parameters():
+                        parameter.abs_()
+                table.refresh()
+            elif self.biases:
                 table.weight.normal_(0, _SMALL, generator=generator)
             else:
                 _start_non_negative(table, generator, per_row)
         for bias in self.biases or ():
             bias.zero_()
 
-
-def _rows(table: Table) -> SharedRows:
-    return table.rows if isinstance(table, BiasedEmbedding) else table
+    def _rows(self, side: str, table: Embedding) -> SharedRows:
+        rows = table.rows if isinstance(table, BiasedEmbedding) else table
+        rows = rows.rows if isinstance(rows, QuantisedEmbedding) else rows
+        if isinstance(rows, SharedRows) and not rows.needs_gradients:
+            return rows
+        view = self._views.get(side)
+        if view is None or view.source is not rows:
+            view = self._views[side] = WrittenOut(rows)
+        return view
 
 
 def _start_non_negative(table: SharedRows, generator: torch.Generator, per_row: bool) -> None:

@@ -51,6 +51,8 @@ class Fit:
     from a factorisation."""
     chosen: dict[str, Judgement]
     """What validation data liked best in each stage."""
+    training_bytes: dict[str, int]
+    """What each table held while it was trained, or prepared if that was more."""
     growth: str | None = None
     """Why there are as many clusters as there are, where validation data chose that too."""
 
@@ -97,7 +99,21 @@ def fit(
             f"preset {plan.preset!r} diverged on these ratings; take preset 'default', "
             "or ratings on a smaller scale"
         )
-    return Fit(model, first.judgements, first.chosen, first.growth)
+    held = {
+        side: max(table.memory(training=True).total, table.prepared_with)
+        for side, table in model.whole_tables.items()
+    }
+    _leave(model)
+    return Fit(model, first.judgements, first.chosen, held, first.growth)
+
+
+def _leave(model: Model) -> None:
+    """Put in the place of each table what is left of it when training is over."""
+    for side in ("users", "items"):
+        setattr(model, side, getattr(model, side).settled())
+    if isinstance(model, Recommender):
+        for number, name in enumerate(model.column_names):
+            model.column_tables[number] = model.whole_tables[name].settled()
 
 
 class _Pass:

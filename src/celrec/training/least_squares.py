@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from celrec.errors import CelrecError
 from celrec.training._kernels import solve_rows
 from celrec.training.factorisation import Factorisation
 from celrec.training.factorisation_solver import FactorisationSolver
+from celrec.training.vector_descent import Composed, VectorDescent
+from celrec.training.written_out import WrittenOut
 
 _BATCH = 1 << 22  # numbers in the matrices of one batch of rows
 _LEAST_NOISE = 1e-6  # of the variance of the targets, so that a perfect fit can be solved for
@@ -43,7 +45,8 @@ class LeastSquares:
     the expected error after each sweep, and Λ = σ²·E[(b − anchor)(b − anchor)ᵀ]⁻¹
     for tables that are not clustered. Covariances take `dim`² numbers for each row.
 
-    `non_negative` keeps all values at or above 0, by coordinate descent.
+    `non_negative` keeps all values at or above 0, by coordinate descent. Tables whose
+    ids do not have one row each learn as `composed` says, from the same equations.
     """
 
     l2_users: float = 5.0
@@ -51,9 +54,12 @@ class LeastSquares:
     l2_biases: float = 5.0
     uncertainty: bool = True
     non_negative: bool = False
+    composed: Composed = field(default_factory=Composed)
+    strength: float = 1.0
+    """What Λ, and the penalty of composed tables, are multiplied by."""
 
     def __post_init__(self) -> None:
-        for name in ("l2_users", "l2_items"):
+        for name in ("l2_users", "l2_items", "strength"):
             if not getattr(self, name) > 0:
                 raise CelrecError(f"{name} must be positive, not {getattr(self, name)}")
         if not self.l2_biases >= 0:
@@ -77,14 +83,23 @@ class AlternatingLeastSquares(FactorisationSolver):
         }
         self._means = {side: torch.zeros(len(eye)) for side in ("users", "items")}
         self._moments: dict[str, Tensor] = {}
+        self._descents = {
+            side: VectorDescent(
+                table, how.composed, strength=how.strength, non_negative=how.non_negative
+            )
+            for side, table in model.tables.items()
+            if isinstance(table, WrittenOut)
+        }
 
     @torch.no_grad()
     def step(self) -> float:
         """Sweep once over biases, users and items."""
+        for descent in self._descents.values():
+            descent.table.refresh()
         self._fit_biases()
         loss = self._collapsed.loss_and_slopes()[0]
         for side in ("users", "items"):
-            expected_loss = self._solve(side)
+            expected_loss = self._descend(side) if side in self._descents else self._solve(side)
         for side in ("users", "items"):
             self._learn_prior(side)
         if self.how.uncertainty:
@@ -101,6 +116,7 @@ class AlternatingLeastSquares(FactorisationSolver):
             "means": dict(self._means),
             "precisions": dict(self._precisions),
             "moments": moments,
+            "descents": {side: descent.state_dict() for side, descent in self._descents.items()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -109,6 +125,8 @@ class AlternatingLeastSquares(FactorisationSolver):
         self._noise, self._means = float(state["noise"]), dict(state["means"])
         self._precisions = dict(state["precisions"])
         self._moments = dict(state["moments"])
+        for side, descent in self._descents.items():
+            descent.load_state_dict(state["descents"][side])
 
     @torch.no_grad()
     def deviations(self) -> dict[str, Tensor]:
@@ -126,7 +144,7 @@ class AlternatingLeastSquares(FactorisationSolver):
     def _deviations(self, side: str, known: Tensor) -> Tensor:
         """Of one side, given the moments of the other."""
         table = self.model.tables[side]
-        ridge = self._noise * self._precisions[side]
+        ridge = self.how.strength * self._noise * self._precisions[side]
         dim = table.embedding_dim
         found = table.weight.new_empty(table.num_rows, dim, dim)
         for rows in self._batches(table):
@@ -147,7 +165,7 @@ class AlternatingLeastSquares(FactorisationSolver):
         tables = self.model.tables
         table, other = tables[side], tables[_OTHER[side]]
         known = self._moments_of(_OTHER[side], other)
-        ridge = self._noise * self._precisions[side]
+        ridge = self.how.strength * self._noise * self._precisions[side]
         dim, expected = table.embedding_dim, self._collapsed.squares
         moments = table.weight.new_empty(table.num_rows, dim, dim)
         for rows in self._batches(table):
@@ -166,6 +184,16 @@ class AlternatingLeastSquares(FactorisationSolver):
         self._moments[side] = moments
         return expected
 
+    def _descend(self, side: str) -> float:
+        """As `_solve`, for a table whose ids do not have one row each."""
+        descent = self._descents[side]
+        known = self._moments_of(_OTHER[side], self.model.tables[_OTHER[side]])
+        return self._collapsed.squares + descent.sweep(
+            self._batches(descent.table),
+            lambda rows: self._collapsed.normal_equations(side, known, rows),
+            self._noise,
+        )
+
     def _moments_of(self, side: str, table: SharedRows) -> Tensor:
         """row·rowᵀ of every row, and its covariance."""
         known = self._moments.get(side)
@@ -179,7 +207,7 @@ class AlternatingLeastSquares(FactorisationSolver):
     def _learn_prior(self, side: str) -> None:
         """Mean and E[(row − anchor)(row − anchor)ᵀ]⁻¹ of a table that is not clustered."""
         table = self.model.tables[side]
-        if isinstance(table, ClusteredEmbedding):
+        if isinstance(table, (ClusteredEmbedding, WrittenOut)):
             return
         rows = table.weight[: table.num_rows].double()
         self._means[side] = rows.mean(0).float()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.shared_rows import SharedRows
 from celrec.errors import CelrecError
 from celrec.training.batch import Batch
 from celrec.training.grouped import Grouped
@@ -83,17 +84,17 @@ class MinibatchDescent(Solver):
             for side, table in model.tables.items()
             if isinstance(table, FullEmbedding)
         }
-        self._anchors = {
-            side: table.weight.detach().clone() for side, table in model.tables.items()
-        }
-        self._anchored = {side: table.num_rows for side, table in model.tables.items()}
+        rows = {s: table for s, table in model.tables.items() if isinstance(table, SharedRows)}
+        self._anchors = {side: table.weight.detach().clone() for side, table in rows.items()}
+        self._anchored = {side: table.num_rows for side, table in rows.items()}
 
     def start(self, seed: int) -> None:
         """Small normal rows, and the mean for an output; the network is as it was made."""
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for table in self.model.tables.values():
-                table.weight.normal_(0, self.how.spread, generator=generator)
+                if isinstance(table, SharedRows):
+                    table.weight.normal_(0, self.how.spread, generator=generator)
         for anchor in self._anchors.values():
             anchor.zero_()
         if len(self._log):
@@ -119,12 +120,14 @@ class MinibatchDescent(Solver):
             penalised = loss / weight.sum() + self._penalties(batch, weight)
             penalised.backward()  # type: ignore[no-untyped-call]
             for side, numbers_kept in self.model.kept.items():
-                gradient = self.model.tables[side].weight.grad
-                if gradient is not None:
-                    gradient[:, :numbers_kept] = 0
+                rows = self.model.tables[side].weight
+                if isinstance(rows, Tensor) and rows.grad is not None:
+                    rows.grad[:, :numbers_kept] = 0
             self.optimizer.step()
             self._average()
         self.model.eval()
+        for table in self.model.whole_tables.values():
+            table.adapt(self.optimizer)
         self._rounds += 1
         return total / count * len(self._log) + self.samples.constant if count else 0.0
 
@@ -172,7 +175,10 @@ class MinibatchDescent(Solver):
                 if isinstance(table, FullEmbedding):
                     fill_untrained(table, self._counts[side])
         try:
-            yield
+            with ExitStack() as served:
+                for table in self.model.whole_tables.values():
+                    served.enter_context(table.as_served())
+                yield
         finally:
             self.model.load_state_dict(state)
 
@@ -221,8 +227,12 @@ class MinibatchDescent(Solver):
         looked_up += [] if batch.columns is None else batch.columns.unbind(-1)
         for (side, table), ids in zip(self.model.tables.items(), looked_up, strict=True):
             if how.l2:
-                apart = table(ids) - self._anchor(side)[table.row_of(ids)]
+                apart = table(ids)
+                if isinstance(table, SharedRows):
+                    apart = apart - self._anchor(side)[table.row_of(ids)]
                 total = total + how.l2 * (share @ apart.square().sum(-1))
+            if (penalty := table.penalty()) is not None:
+                total = total + penalty / len(self._log)
         return total
 
     def _anchor(self, side: str) -> Tensor:

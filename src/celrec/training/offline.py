@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from celrec.clustering.reassignment import Reassignment
 from celrec.clustering.splitter import Splitter
@@ -15,6 +15,7 @@ from celrec.training.minibatch import Minibatch, MinibatchDescent
 from celrec.training.model import Model
 from celrec.training.recommender import Recommender
 from celrec.training.solver import Solver
+from celrec.training.tree_admm import Tree, TreeAdmm
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Schedule:
 class Offline:
     """All that offline training of CEL can be told."""
 
-    solver: Descent | LeastSquares | Minibatch = field(default_factory=Descent)
+    solver: Descent | LeastSquares | Minibatch | Tree = field(default_factory=Descent)
     schedule: Schedule = field(default_factory=Schedule)
     personal: Schedule = field(default_factory=Schedule)
     """For the time after rows have been personalised."""
@@ -64,6 +65,13 @@ class Offline:
     """Whether a network goes on from a factorisation, which finds the clusters."""
     seed: int = 0
 
+    def stronger(self, factor: float) -> Offline:
+        """The same with penalties so many times as strong."""
+        how = self.solver
+        if isinstance(how, (LeastSquares, Tree)):
+            return replace(self, solver=replace(how, strength=factor * how.strength))
+        return replace(self, solver=replace(how, l2=factor * how.l2))
+
     def make_solver(self, model: Model, log: Interactions) -> Solver:
         """The solver that is asked for."""
         if isinstance(model, Recommender) and isinstance(self.solver, Minibatch):
@@ -72,7 +80,9 @@ class Offline:
             return GradientDescent(model, log, self.solver)
         if isinstance(model, Factorisation) and isinstance(self.solver, LeastSquares):
             return AlternatingLeastSquares(model, log, self.solver)
+        if isinstance(model, Factorisation) and isinstance(self.solver, Tree):
+            return TreeAdmm(model, log, self.solver, self.seed)
         raise CelrecError(
             f"solver {type(self.solver).__name__} cannot train a {type(model).__name__}; "
-            "take Minibatch for a Recommender, Descent or LeastSquares for a Factorisation"
+            "take Minibatch for a Recommender, Descent, LeastSquares or Tree for a Factorisation"
         )

@@ -140,7 +140,7 @@ class OfflineTraining:
         with self._solver.averaged():
             judgement = Judgement(
                 self._step,
-                self.model.item_rows.num_rows,
+                self.model.whole_tables["items"].num_rows,
                 train_loss / max(len(self._train), 1),
                 self._solver.loss(self._valid),
                 self._moved,

@@ -10,8 +10,9 @@ import torch
 from celrec.data.interactions import Interactions
 from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.embedding import Embedding
 from celrec.embeddings.mixed import MixedEmbedding
-from celrec.embeddings.shared_rows import SharedRows
+from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.errors import CelrecError
 from celrec.training.model import Model
 from celrec.training.recommender import Recommender
@@ -40,12 +41,14 @@ def personalise(model: _M, log: Interactions, above: int = 0) -> _M:
             setattr(personal, side, _mixed(table, warm[side]))
     if isinstance(personal, Recommender):
         for number, name in enumerate(personal.column_names):
-            mixed = _mixed(personal.tables[name], warm[name])
+            mixed = _mixed(personal.whole_tables[name], warm[name])
             personal.column_tables[number] = mixed
     return personal
 
 
-def _mixed(table: SharedRows, warm: torch.Tensor) -> SharedRows:
+def _mixed(table: Embedding, warm: torch.Tensor) -> Embedding:
+    if isinstance(table, QuantisedEmbedding) and isinstance(table.rows, ClusteredEmbedding):
+        return QuantisedEmbedding(MixedEmbedding.personalise(table.rows, warm))
     if isinstance(table, ClusteredEmbedding):
         return MixedEmbedding.personalise(table, warm)
     return table

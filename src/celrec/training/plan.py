@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,10 +11,10 @@ from celrec.data.interactions import Interactions
 from celrec.errors import CelrecError
 from celrec.models.registry import MODELS
 from celrec.training.losses import LOSSES
+from celrec.training.methods import METHODS
 from celrec.training.offline import Offline
-from celrec.training.presets import PRESETS
+from celrec.training.presets import COMPOSED_SWEEPS, PRESETS, TREE
 
-EMBEDDINGS = ("cel", "modulo", "full")
 SIDES = {"items": (False, True), "users": (True, False), "both": (True, True)}
 LEAST_GAIN = 1e-4
 """Of the variance of the ratings: an error that is lower by less is not better."""
@@ -24,6 +25,7 @@ class Plan:
     """What to train."""
 
     embedding: str = "cel"
+    """See `METHODS`."""
     compression: str = "1%"
     """Rows of each compressed table: a share of its ids (`1%`), a number (`40`), or `auto`: as
     many clusters as lower the error on validation data."""
@@ -50,10 +52,12 @@ class Plan:
     """Targets from this one on are conversions."""
     features: bool = True
     """Whether a network sees what is known of users and items besides their ids."""
+    penalty: float = 1.0
+    """How many times as strong as usual the penalties on what is learned are."""
 
     def __post_init__(self) -> None:
         choices = {
-            "embedding": EMBEDDINGS,
+            "embedding": tuple(METHODS),
             "side": tuple(SIDES),
             "model": tuple(PRESETS),
             "preset": tuple(PRESETS.get(self.model, ())),
@@ -66,6 +70,8 @@ class Plan:
                 )
         if self.rank is not None and self.rank < 1:
             raise CelrecError(f"rank must be positive, not {self.rank}")
+        if not 0 < self.penalty < math.inf:
+            raise CelrecError(f"penalty must be positive, not {self.penalty}")
         if not 0 <= self.seed < 2**63:
             raise CelrecError(f"seed must lie in 0 … 2⁶³ − 1, not {self.seed}")
         self.rows(1000)  # complains about a compression that cannot be read
@@ -79,7 +85,13 @@ class Plan:
                 "positive is missing: model 'mmoe' also learns which interactions are conversions; "
                 "say from which target on (--positive 4)"
             )
-        if self.embedding != "cel":
+        if self.tree and self.model == "mf":
+            raise CelrecError(f"embedding {self.embedding!r} knows no biases; take model 'nmf'")
+        if self.tree and self.side != "items":
+            raise CelrecError(
+                f"embedding {self.embedding!r} is for side 'items', not {self.side!r}"
+            )
+        if not self.clustered:
             for name, plain in (("start", "one"), ("frozen", False), ("personalise", "none")):
                 if getattr(self, name) != plain:
                     raise CelrecError(f"{name} is for embedding 'cel', not {self.embedding!r}")
@@ -87,6 +99,16 @@ class Plan:
                 raise CelrecError(
                     f"compression 'auto' needs embedding 'cel', not {self.embedding!r}"
                 )
+
+    @property
+    def clustered(self) -> bool:
+        """Whether the compressed tables are CEL's."""
+        return self.embedding in ("cel", "cel-int8")
+
+    @property
+    def tree(self) -> bool:
+        """Whether leaves are learned and their tree is left."""
+        return METHODS[self.embedding].tree
 
     @property
     def network(self) -> bool:
@@ -178,11 +200,18 @@ class Plan:
 
     def settings(self) -> Offline:
         """The preset, with what the plan adds to it."""
-        how = PRESETS[self.model][self.preset]
-        if how.pretrained and self.loss != "squared-error":  # a factorisation knows no other loss
-            how = PRESETS[self.model]["scratch"]
-        how = replace(how, seed=self.seed)
+        presets = PRESETS[self.model]
+        how = presets[self.preset]
+        rows = self.clustered or self.embedding in ("full", "modulo")
+        # A factorisation knows no other loss, and what has no rows cannot be taken over.
+        if how.pretrained and (self.loss != "squared-error" or not rows):
+            how = presets["scratch"]
+        if self.tree and not self.network:
+            how = TREE
+        how = replace(how, seed=self.seed).stronger(self.penalty)
         schedule = how.schedule
+        if METHODS[self.embedding].composed and not self.network:
+            schedule = replace(schedule, steps=COMPOSED_SWEEPS)
         if self.frozen:
             schedule = replace(schedule, split_every=0, reassign_every=0)
         if self.auto:

@@ -10,6 +10,7 @@ from celrec.training.gradient_descent import Descent
 from celrec.training.least_squares import LeastSquares
 from celrec.training.minibatch import Minibatch
 from celrec.training.offline import Offline, Schedule
+from celrec.training.tree_admm import Tree
 
 _PERSONAL = Schedule(steps=3000, judge_every=25)
 _SWEEPS = Schedule(
@@ -28,6 +29,15 @@ _SCRATCH = Offline(
 # A network that goes on from a factorisation, whose rows stay; clusters of further columns grow.
 _FINISHING = Minibatch(learning_rate=4e-3, l2=0.1)
 _FINISH = replace(_SCRATCH.schedule, steps=40, judge_every=10, patience=2)
+
+COMPOSED_SWEEPS = 100
+"""Steps of tables whose ids do not have one row each: their learning rate falls to nothing."""
+# For eTree and JNKM, whatever the preset is called.
+TREE = Offline(
+    solver=Tree(),
+    schedule=Schedule(steps=300, split_every=0, reassign_every=0, judge_every=2, patience=10),
+    rank=32,
+)
 
 PRESETS: dict[str, dict[str, Offline]] = {
     "nmf": {

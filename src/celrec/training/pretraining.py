@@ -7,6 +7,7 @@ import copy
 import torch
 from torch import Tensor
 
+from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.embeddings.registry import describe_embedding, make_embedding
 from celrec.embeddings.shared_rows import SharedRows
 from celrec.training.factorisation import Factorisation
@@ -40,7 +41,9 @@ def take_over(
         table.weight[:, dims:].normal_(0, _SPREAD, generator=generator)
         if model.extra_columns:
             table.weight[:, -model.extra_columns :] = 0
-        setattr(recommender, side, table)
+        whole = recommender.whole_tables[side]
+        quantised = isinstance(whole, QuantisedEmbedding)
+        setattr(recommender, side, QuantisedEmbedding(table) if quantised else table)
         recommender.kept[side] = dims
     recommender.deviations = deviations
     for features in (recommender.user_features, recommender.item_features):

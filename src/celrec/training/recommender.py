@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from celrec.data.histories import Histories
 from celrec.data.interactions import Interactions
+from celrec.embeddings.embedding import Embedding
+from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.embeddings.shared_rows import SharedRows
 from celrec.errors import CelrecError
 from celrec.models.history import History
@@ -34,13 +36,13 @@ class Recommender(nn.Module):
 
     def __init__(
         self,
-        users: SharedRows,
-        items: SharedRows,
+        users: Embedding,
+        items: Embedding,
         model: Interaction,
         user_features: FeatureTables,
         item_features: FeatureTables,
         *,
-        columns: Mapping[str, SharedRows] | None = None,
+        columns: Mapping[str, Embedding] | None = None,
         history_length: int = 0,
         loss: Loss = LOSSES["squared-error"],
     ) -> None:
@@ -64,20 +66,28 @@ class Recommender(nn.Module):
         """For rows that are drawn."""
 
     @property
-    def user_rows(self) -> SharedRows:
+    def user_rows(self) -> Embedding:
         """The table of the users."""
-        return self.users
+        return self.tables["users"]
 
     @property
-    def item_rows(self) -> SharedRows:
+    def item_rows(self) -> Embedding:
         """The table of the items."""
-        return self.items
+        return self.tables["items"]
 
     @property
-    def tables(self) -> dict[str, SharedRows]:
+    def whole_tables(self) -> dict[str, Embedding]:
         """All tables of ids: those of users and items, and of further columns by their names."""
         further = zip(self.column_names, self.column_tables, strict=True)
         return {"users": self.users, "items": self.items, **dict(further)}  # type: ignore[arg-type]
+
+    @property
+    def tables(self) -> dict[str, Embedding]:
+        """The same, with the rows beneath those that are quantised: what a solver can move."""
+        return {
+            side: table.rows if isinstance(table, QuantisedEmbedding) else table
+            for side, table in self.whole_tables.items()
+        }
 
     def forward(self, batch: Batch) -> Tensor:
         """What the model puts out for each sample."""
@@ -97,14 +107,15 @@ class Recommender(nn.Module):
         return output
 
     def _history(self, ids: Tensor) -> History:
-        rows = self.items.row_of(ids)
-        return History(self.items(ids), ids >= 0, self.items.weight, rows)
+        if not isinstance(self.items, SharedRows):
+            return History(self.items(ids), ids >= 0)
+        return History(self.items(ids), ids >= 0, self.items.weight, self.items.row_of(ids))
 
     def _vectors(self, side: str, ids: Tensor) -> Tensor:
         table = self.tables[side]
-        vectors: Tensor = table(ids)
+        vectors: Tensor = self.whole_tables[side](ids)
         deviations = self.deviations.get(side) if self.training else None
-        if deviations is None:
+        if deviations is None or not isinstance(table, SharedRows):
             return vectors
         own = deviations[table.row_of(ids)]
         drawn = torch.randn(own.shape[:-1], generator=self.generator).unsqueeze(-1)

@@ -20,8 +20,8 @@ from celrec.data.id_column import IdColumn
 from celrec.data.id_map import IdMap
 from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.embedding import Embedding
 from celrec.embeddings.mixed import MixedEmbedding
-from celrec.embeddings.shared_rows import SharedRows
 from celrec.errors import CelrecError
 from celrec.training.building import describe_model, rebuild_model
 from celrec.training.judgement import Judgement
@@ -115,7 +115,7 @@ def _ids_table(
     log: Interactions,
     ids: IdMap,
     dense: NDArray[np.int32],
-    table: SharedRows,
+    table: Embedding,
     features: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """Original ids in dense order, and what there is to say of each."""

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from celrec.data.interactions import Interactions
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.shared_rows import SharedRows
 from celrec.training.batch import Batch
 from celrec.training.losses import LOSSES
 from celrec.training.recommender import Recommender
@@ -54,8 +55,12 @@ class Samples:
         """Take up the rows that ids have now."""
         if not self._collapses:
             return
-        tables = self._recommender.users, self._recommender.items
-        everyone = [table.row_of(torch.arange(table.num_embeddings)) for table in tables]
+        tables = self._recommender.user_rows, self._recommender.item_rows
+        everyone = [
+            table.row_of(torch.arange(table.num_embeddings))
+            for table in tables
+            if isinstance(table, SharedRows)
+        ]
         if self._rows and all(map(torch.equal, everyone, self._rows)):
             return
         self._rows = everyone[0], everyone[1]
@@ -75,12 +80,14 @@ class Samples:
 def _collapsible(recommender: Recommender) -> bool:
     """Whether the rows of a user and an item, and the user or item if alone in a row, are all."""
     sides = (
-        (recommender.users, recommender.user_features),
-        (recommender.items, recommender.item_features),
+        (recommender.user_rows, recommender.user_features),
+        (recommender.item_rows, recommender.item_features),
     )
     return (
         recommender.loss in [LOSSES[name] for name in _LINEAR]
         and not recommender.history_length
         and not recommender.column_names
+        # The gradients of single ids would be lost on those that look at them.
+        and all(isinstance(t, SharedRows) and not t.needs_gradients for t, _ in sides)
         and all(isinstance(table, FullEmbedding) or not len(known) for table, known in sides)
     )

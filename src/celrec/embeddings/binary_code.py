@@ -1,0 +1,211 @@
+"""Sums of rows that the bits of an id choose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, count
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from celrec.embeddings._mixing import mixed
+from celrec.embeddings._narrowest import narrowest
+from celrec.embeddings.embedding import Embedding
+from celrec.embeddings.memory import Memory
+from celrec.embeddings.traits import Traits
+from celrec.errors import CelrecError
+
+_BITS = 62
+_HALF = 31
+
+
+class BinaryCodeEmbedding(Embedding):
+    """Binary code hashing: v(id) = Σ_b table_b[block b of the bits of code(id)].
+
+    The code is a seeded bijection of the numbers of L bits, so no two ids below 2^L
+    have the same rows. Its bits are split into blocks, `succession`: of consecutive
+    bits, or `skip`: dealt out to the blocks in turn. A block of w bits has a table of
+    2^w rows to itself. Other ids, negative ones too, are taken modulo 2^L.
+
+    With `numbered`, the code of an id is a number that `set_numbers` tells and that is held
+    for each id, at first the id itself: for ids whose numbers mean something, such as those
+    that a catalogue was written in the order of. High bits are then what neighbours share.
+
+    L is ⌈log2 `num_embeddings`⌉, at least 1. Blocks are as equal as can be, or two of any
+    widths, narrow ones first; of all those with at least `rows` rows in all the one with the
+    fewest is taken, and the one with the most where none has as many. So there are never
+    fewer rows than about 2·L.
+
+    `widths` takes the place of this rule; a table that has grown needs it to be made again.
+
+    Yan et al., Binary Code based Hash Embedding for Web-scale Applications, CIKM 2021.
+
+    >>> table = BinaryCodeEmbedding(3952, 64, rows=40)
+    >>> table.widths
+    [4, 4, 4]
+    >>> table.memory()
+    Memory(table=12288, index=0)
+    """
+
+    traits = Traits(low_time=True, low_memory=True, incremental=True)
+    number: Tensor | None
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        *,
+        rows: int,
+        split: str = "succession",
+        widths: Sequence[int] | None = None,
+        numbered: bool = False,
+        seed: int = 0,
+        padding_idx: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(num_embeddings, embedding_dim, padding_idx, rows)
+        if split not in ("succession", "skip"):
+            raise CelrecError(f"split must be succession or skip, not {split!r}")
+        self.widths = _chosen(num_embeddings, rows) if widths is None else list(widths)
+        self.bits = sum(self.widths)
+        if min(self.widths, default=0) < 1 or self.bits > _BITS:
+            raise CelrecError(
+                f"widths must be positive and {_BITS} bits together at most, not {self.widths}"
+            )
+        self.split, self.seed, self.numbered = split, seed, numbered
+        number = None
+        if numbered:
+            number = torch.arange(num_embeddings, device=device).to(narrowest(2**self.bits))
+        self.register_buffer("number", number)
+        draws = mixed(torch.arange(4, device="cpu"), seed).tolist()
+        self._offset, *factors = draws
+        self._factors = [factor | 1 for factor in factors]
+        self._runs = _dealt(self.widths) if split == "skip" else _consecutive(self.widths)
+        self.weight = nn.Parameter(
+            torch.empty(_rows(self.widths), embedding_dim, device=device, dtype=dtype)
+        )
+        nn.init.normal_(self.weight, std=(embedding_dim * len(self.widths)) ** -0.5)
+
+    @torch.no_grad()
+    def set_numbers(self, numbers: Tensor) -> None:
+        """Let the codes be these, one for each id, below 2^L."""
+        if self.number is None:
+            raise CelrecError("numbered is False, so the codes are hashes; make it with True")
+        if numbers.shape != self.number.shape:
+            raise CelrecError(
+                f"numbers must be one for each of {self.num_embeddings:,} ids, "
+                f"not of shape {tuple(numbers.shape)}"
+            )
+        low, high = (int(end) for end in numbers.aminmax())
+        if low < 0 or high >= 2**self.bits:
+            wrong = low if low < 0 else high
+            raise CelrecError(f"numbers must lie in 0 … {2**self.bits - 1:,}, not {wrong}")
+        self.number.copy_(numbers)
+
+    def code(self, ids: Tensor) -> Tensor:
+        """The bits of each id, as one integer."""
+        mask = 2**self.bits - 1
+        if self.number is not None:
+            seen = (ids >= 0) & (ids < self.num_embeddings)
+            known = self.number[torch.where(seen, ids, 0)].long()
+            return torch.where(seen, known, ids.long() & mask)
+        code: Tensor = ((ids.long() & mask) + self._offset) & mask
+        for factor in self._factors:
+            # All bits at once would not fit in 63 bits.
+            low = (code & (2**_HALF - 1)) * factor
+            high = ((code >> _HALF) * factor & (mask >> _HALF)) << _HALF
+            code = (low + high) & mask
+            code = code ^ (code >> (self.bits + 1) // 2)
+        return code
+
+    def rows_of(self, ids: Tensor) -> Tensor:
+        """The rows of `weight` that are added up for each id: one more axis, one for each block."""
+        code = self.code(ids)
+        rows = []
+        first = 0
+        for width, runs in zip(self.widths, self._runs, strict=True):
+            row = torch.full_like(code, first)
+            place = 0
+            for start, length in runs:
+                row = row + (((code >> start) & (2**length - 1)) << place)
+                place += length
+            rows.append(row)
+            first += 2**width
+        return torch.stack(rows, -1)
+
+    def vectors(self, ids: Tensor) -> Tensor:
+        """The sums of the rows of `ids`."""
+        rows = self.rows_of(ids)
+        found = self.weight.index_select(0, rows.reshape(-1))
+        return found.view(*rows.shape, self.embedding_dim).sum(-2)
+
+    @torch.no_grad()
+    def grow(self, num_embeddings: int) -> None:
+        """Nothing but the number changes; ids from 2^L on share all rows with earlier ones."""
+        before = self.num_embeddings
+        self._grown(num_embeddings)
+        if self.number is not None:
+            new = torch.arange(before, num_embeddings, device=self.number.device)
+            more = (new & (2**self.bits - 1)).to(self.number)
+            self.number = torch.cat([self.number, more])
+
+    def settings(self) -> dict[str, Any]:
+        """See `Embedding`."""
+        return {
+            **super().settings(),
+            "rows": self.rows_asked,
+            "split": self.split,
+            "widths": list(self.widths),
+            "numbered": self.numbered,
+            "seed": self.seed,
+        }
+
+    def memory(self, *, training: bool = False) -> Memory:
+        """The rows, and numbers where ids are not their own."""
+        del training
+        return Memory(self.weight.nbytes, 0 if self.number is None else self.number.nbytes)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        # A saved table may have grown: its number of ids is that of the saved numbers.
+        saved = state_dict.get(f"{prefix}number")
+        if saved is not None and self.number is not None and len(saved) != len(self.number):
+            self.number = self.number.new_zeros(len(saved))
+            self.num_embeddings = len(saved)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def extra_repr(self) -> str:
+        """See `nn.Module`."""
+        return f"{super().extra_repr()}, bits={'+'.join(str(width) for width in self.widths)}"
+
+
+def _chosen(num_embeddings: int, rows: int) -> list[int]:
+    """The widths of the blocks, narrow ones first: see the class."""
+    bits = max(1, (num_embeddings - 1).bit_length())
+    splits = [[narrow, bits - narrow] for narrow in range(1, bits // 2 + 1)]
+    for blocks in range(1, bits + 1):
+        each, wider = divmod(bits, blocks)
+        splits.append([each] * (blocks - wider) + [each + 1] * wider)
+    enough = [split for split in splits if _rows(split) >= rows]
+    return min(enough, key=_rows) if enough else max(splits, key=_rows)
+
+
+def _rows(widths: Sequence[int]) -> int:
+    return sum(2**width for width in widths)
+
+
+def _consecutive(widths: list[int]) -> list[list[tuple[int, int]]]:
+    """The bits of each block as runs (first bit, how many): one run each."""
+    return [[run] for run in zip(accumulate(widths, initial=0), widths, strict=False)]
+
+
+def _dealt(widths: list[int]) -> list[list[tuple[int, int]]]:
+    """The bits of each block as runs, dealt out in turn to those that have room."""
+    bits = count()
+    runs: list[list[tuple[int, int]]] = [[] for _ in widths]
+    for turn in range(max(widths)):
+        for run, width in zip(runs, widths, strict=True):
+            if turn < width:
+                run.append((next(bits), 1))
+    return runs

@@ -1,0 +1,185 @@
+"""Mixtures of a few rows, with weights that are learned."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from celrec.embeddings._narrowest import narrowest
+from celrec.embeddings.embedding import Embedding
+from celrec.embeddings.memory import Memory
+from celrec.embeddings.traits import Traits
+from celrec.errors import CelrecError
+
+_NOISE = 0.1  # of the first weights, so that ids do not all begin alike
+
+
+class PreHashEmbedding(Embedding):
+    """PreHash with learned weights: anchors have a row each, all others mix `k` of these rows.
+
+    v_j = Σ_c softmax(w_j)_c · weight[bucket_jc] over the k buckets of id j. The anchors are the
+    warmest ids, one for each row: see `bind`. With k = `rows` every id mixes all rows. With
+    fewer, only k weights and buckets are held for an id. Then `tries` rows drawn at random are
+    weighed by the gradients of training: where one would lower the loss, were it in the place
+    of the row that has the least weight for an id, `adapt` puts the best of them there. It
+    does so the first `explorations` times that it is called.
+
+    `pull`/2·Σ w² is added to the loss, so that ids with little data mix evenly.
+    An unseen id has the mean of all rows.
+
+    >>> table = PreHashEmbedding(6, 2, rows=2, k=2)
+    >>> bool((table(torch.tensor(1)) == table.weight[1]).all())
+    True
+    >>> table.memory()
+    Memory(table=16, index=54)
+    """
+
+    bucket: Tensor
+    own: Tensor
+    """The row of each id that is an anchor, `rows` for all others."""
+    explored: Tensor
+    gain: Tensor
+    """How much higher the loss would be for each id with each row that is tried."""
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        *,
+        rows: int,
+        k: int | None = None,
+        tries: int = 8,
+        explorations: int = 40,
+        pull: float = 0.3,
+        seed: int = 0,
+        padding_idx: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(num_embeddings, embedding_dim, padding_idx, rows)
+        self.k = rows if k is None else min(k, rows)
+        if self.k < 1:
+            raise CelrecError(f"k must be positive, not {k}")
+        if tries < 1:
+            raise CelrecError(f"tries must be positive, not {tries}")
+        if not pull >= 0:
+            raise CelrecError(f"pull must not be negative, not {pull}")
+        self.tries, self.explorations, self.pull, self.seed = tries, explorations, pull, seed
+        self.weight = nn.Parameter(torch.empty(rows, embedding_dim, device=device, dtype=dtype))
+        self.logit = nn.Parameter(torch.empty(num_embeddings, self.k, device=device, dtype=dtype))
+        nn.init.normal_(self.weight, std=embedding_dim**-0.5)
+        nn.init.normal_(self.logit, std=_NOISE)
+        if self.k < rows:
+            generator = torch.Generator().manual_seed(seed)
+            drawn = torch.rand(num_embeddings, rows, generator=generator).argsort(1)[:, : self.k]
+            self.register_buffer("bucket", drawn.to(device, narrowest(rows)))
+            gain = torch.zeros(num_embeddings, tries, device=device, dtype=self.weight.dtype)
+            self.register_buffer("gain", gain)
+        self.register_buffer("explored", torch.zeros((), dtype=torch.int64, device=device))
+        own = torch.arange(num_embeddings, device=device).clamp_(max=rows)
+        self.register_buffer("own", own.to(narrowest(rows + 1)))
+
+    @property
+    def traits(self) -> Traits:  # type: ignore[override]
+        """With few of many rows time and memory are low; the weights of new ids have to be made."""
+        few = self.k < len(self.weight)
+        return Traits(low_time=few, low_memory=few, incremental=False)
+
+    @torch.no_grad()
+    def bind(self, anchors: Tensor) -> None:
+        """Let these ids, warmest first, have the rows to themselves, as far as there are rows."""
+        rows = len(self.weight)
+        self.own.fill_(rows)
+        first = anchors[:rows]
+        self.own[first] = torch.arange(len(first), device=self.own.device).to(self.own.dtype)
+
+    def vectors(self, ids: Tensor) -> Tensor:
+        """The rows of anchors, the mixtures of other ids, the mean row of unseen ones."""
+        seen = (ids >= 0) & (ids < self.num_embeddings)
+        known = torch.where(seen, ids, 0)
+        share = torch.where(seen.unsqueeze(-1), self.logit[known], 0.0).softmax(-1)
+        rows = len(self.weight)
+        if self.k == rows:
+            mixed = share @ self.weight
+        else:
+            mixed = (share.unsqueeze(-2) @ self.weight[self.bucket[known].long()]).squeeze(-2)
+            if self.training and mixed.requires_grad and not torch.compiler.is_compiling():
+                weigh = partial(self._weigh, known.reshape(-1), seen.reshape(-1))
+                mixed.register_hook(weigh)  # type: ignore[no-untyped-call]
+            mixed = torch.where(seen.unsqueeze(-1), mixed, self.weight.mean(0))
+        own = self.own[known].long()
+        anchored = (seen & (own < rows)).unsqueeze(-1)
+        return torch.where(anchored, self.weight[own.clamp(max=rows - 1)], mixed)
+
+    def non_negative_parameters(self) -> list[nn.Parameter]:
+        """The rows; their weights in a mixture are never negative."""
+        return [self.weight]
+
+    def penalty(self) -> Tensor:
+        """`pull`/2·Σ w²: an id with little data mixes its rows evenly."""
+        return self.pull / 2 * self.logit.square().sum()
+
+    @torch.no_grad()
+    def adapt(self, optimizer: Optimizer | None = None) -> None:
+        """Put rows that were tried where they promise to do better, while that is not over."""
+        if self.k == len(self.weight) or int(self.explored) >= self.explorations:
+            return
+        best = self.gain.min(1)
+        ids = torch.nonzero(best.values < 0).squeeze(1)
+        drawn = self._candidates()[best.indices[ids]].to(self.bucket)
+        new = (self.bucket[ids] != drawn.unsqueeze(1)).all(1)  # no row twice in a mixture
+        ids, drawn = ids[new], drawn[new]
+        place = self.logit[ids].argmin(1)
+        self.bucket[ids, place] = drawn
+        self.gain.zero_()
+        self.explored += 1
+        if optimizer is not None:  # what is known of a weight was of another row
+            for value in optimizer.state[self.logit].values():
+                if isinstance(value, Tensor) and value.shape == self.logit.shape:
+                    value[ids, place] = 0
+
+    def _candidates(self) -> Tensor:
+        """The rows that are tried now."""
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + int(self.explored))
+        drawn = torch.randperm(len(self.weight), generator=generator)[: self.tries]
+        return drawn.to(self.weight.device)
+
+    @torch.no_grad()
+    def _weigh(self, ids: Tensor, seen: Tensor, slope: Tensor) -> None:
+        if int(self.explored) >= self.explorations:
+            return
+        slope = slope.reshape(-1, self.embedding_dim) * seen.unsqueeze(-1)
+        least = self.bucket[ids, self.logit[ids].argmin(1)].long()
+        gain = slope @ self.weight[self._candidates()].T
+        gain -= (slope * self.weight[least]).sum(-1, keepdim=True)
+        self.gain[:, : gain.shape[1]].index_add_(0, ids, gain)
+
+    def settings(self) -> dict[str, Any]:
+        """See `Embedding`."""
+        return {
+            **super().settings(),
+            "rows": len(self.weight),
+            "k": self.k,
+            "tries": self.tries,
+            "explorations": self.explorations,
+            "pull": self.pull,
+            "seed": self.seed,
+        }
+
+    def memory(self, *, training: bool = False) -> Memory:
+        """The rows; for the index the weights, and the buckets where not all rows are mixed."""
+        index = self.logit.nbytes + self.own.nbytes
+        if self.k < len(self.weight):
+            index += self.bucket.nbytes
+        if training:
+            index += self.explored.nbytes
+            index += self.gain.nbytes if self.k < len(self.weight) else 0
+        return Memory(self.weight.nbytes, index)
+
+    def extra_repr(self) -> str:
+        """See `nn.Module`."""
+        return f"{super().extra_repr()}, {self.k} of {len(self.weight)} rows"

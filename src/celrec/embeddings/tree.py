@@ -1,0 +1,207 @@
+"""A full table whose rows are drawn to those of a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from celrec.embeddings._narrowest import narrowest
+from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.embedding import Embedding
+from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.memory import Memory
+from celrec.embeddings.traits import Traits
+from celrec.errors import CelrecError
+
+_SWEEPS = 5
+
+
+class TreeEmbedding(FullEmbedding):
+    """eTree and JNKM: every id has a row, a leaf, and the leaves are drawn to `rows` centres.
+
+    The penalty on leaves b, centres c and, with `root`, their common root r is
+
+        μ/2·Σ_j ‖b_j − c_{s(j)}‖² + μ/2·Σ_k ‖c_k − r‖²,
+
+    s(j) the centre of leaf j. Without a root this is JNKM, k-means beside the factorisation;
+    with it, eTree of depth three. The optimiser moves the leaves; `adapt` lowers the
+    penalty over s, c and r in turn. With `share`, `as_served` and `settled` give each id the
+    row of its centre: leaves are for training only.
+
+    >>> table = TreeEmbedding(6, 2, rows=2)
+    >>> table.grow_tree(torch.Generator().manual_seed(0))
+    >>> before = table.penalty()
+    >>> table.adapt()
+    >>> bool(table.penalty() <= before)
+    True
+    >>> table.settled()
+    ClusteredEmbedding(6, 2, clusters=2 of 2)
+    """
+
+    traits = Traits(low_time=False, low_memory=False, incremental=False)
+    centre: Tensor
+    root_row: Tensor
+    assignment: Tensor
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        *,
+        rows: int,
+        root: bool = True,
+        share: bool = True,
+        pull: float = 20.0,
+        padding_idx: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(
+            num_embeddings, embedding_dim, padding_idx=padding_idx, device=device, dtype=dtype
+        )
+        if not 1 <= rows <= num_embeddings:
+            raise CelrecError(f"rows must lie in 1 … {num_embeddings:,} (the ids), not {rows}")
+        if not pull >= 0:
+            raise CelrecError(f"pull must not be negative, not {pull}")
+        self.root, self.share, self.pull = root, share, pull
+        self.rows_asked = rows if share else None
+        self.register_buffer("centre", torch.zeros_like(self.weight[:rows]))
+        self.register_buffer("root_row", torch.zeros_like(self.weight[0]))
+        assignment = torch.arange(num_embeddings, device=device) % rows
+        self.register_buffer("assignment", assignment.to(narrowest(rows)))
+        self._serving = False
+
+    def grow_tree(self, generator: torch.Generator) -> None:
+        """Begin with centres as k-means++ draws them from the leaves."""
+        self._plant(generator)
+        self.adapt()
+
+    @torch.no_grad()
+    def _plant(self, generator: torch.Generator) -> None:
+        leaves = self.weight[:-1]
+        first = torch.randint(len(leaves), (1,), generator=generator)
+        nearest = (leaves - leaves[first]).square().sum(1)
+        chosen = [int(first)]
+        for _ in range(1, len(self.centre)):
+            # Where all leaves are centres already, any will do.
+            weights = nearest if bool(nearest.any()) else torch.ones_like(nearest)
+            chosen.append(int(torch.multinomial(weights, 1, generator=generator)))
+            nearest = torch.minimum(nearest, (leaves - leaves[chosen[-1]]).square().sum(1))
+        self.centre.copy_(leaves[chosen])
+        self.root_row.copy_(self.centre.mean(0))
+
+    def penalty(self) -> Tensor:
+        """μ/2 times the squared distances along the tree."""
+        apart = (self.weight[:-1] - self.centre[self.assignment.long()]).square().sum()
+        if self.root:
+            apart = apart + (self.centre - self.root_row).square().sum()
+        return self.pull / 2 * apart
+
+    @torch.no_grad()
+    def adapt(self, optimizer: Optimizer | None = None) -> None:
+        """Nearest centres for leaves, best centres, best root, a few times over."""
+        del optimizer  # leaves stay where they are
+        leaves, count = self.weight[:-1], len(self.centre)
+        if not bool(self.centre.any()):  # nobody has begun
+            self._plant(torch.Generator().manual_seed(0))
+        for _ in range(_SWEEPS):
+            nearest = torch.cdist(leaves, self.centre).min(1)
+            labels = self._without_empty(nearest.indices, nearest.values)
+            self.assignment.copy_(labels)
+            sums = torch.zeros_like(self.centre).index_add_(0, labels, leaves)
+            sizes = torch.bincount(labels, minlength=count).to(sums).unsqueeze(1)
+            if self.root:
+                self.centre.copy_((sums + self.root_row) / (sizes + 1))
+                self.root_row.copy_(self.centre.mean(0))
+            else:
+                self.centre.copy_(torch.where(sizes > 0, sums / sizes.clamp(min=1), self.centre))
+        self.weight[-1] = leaves.mean(0)
+
+    def vectors(self, ids: Tensor) -> Tensor:
+        """The leaves of `ids`; as served, perhaps the rows of their centres."""
+        if not (self._serving and self.share):
+            return super().vectors(ids)
+        seen = (ids >= 0) & (ids < self.num_embeddings)
+        centre = self.centre[self.assignment[torch.where(seen, ids, 0)].long()]
+        return torch.where(seen.unsqueeze(-1), centre, self.centre[self._unseen])
+
+    @contextmanager
+    def as_served(self) -> Iterator[None]:
+        """Within it, ids have the vectors that `settled` will give them."""
+        self._serving = True
+        try:
+            yield
+        finally:
+            self._serving = False
+
+    @torch.no_grad()
+    def settled(self) -> Embedding:
+        """A table of the centres, or of the leaves where they are not shared."""
+        like, padding = self.weight, self.padding_idx
+        sizes = self.num_embeddings, self.embedding_dim
+        if not self.share:
+            full = FullEmbedding(*sizes, padding_idx=padding, device=like.device, dtype=like.dtype)
+            full.weight.copy_(self.weight)
+            return full
+        used, labels = torch.unique(self.assignment.long(), return_inverse=True)
+        shared = ClusteredEmbedding(
+            *sizes,
+            max_clusters=len(used),
+            padding_idx=padding,
+            device=like.device,
+            dtype=like.dtype,
+        )
+        shared.start_from(labels)
+        shared.weight.copy_(self.centre[used])
+        shared.unseen_cluster = int(torch.bincount(labels).argmax())
+        return shared
+
+    def grow(self, num_embeddings: int) -> None:
+        """Not possible: the tree is of these leaves."""
+        Embedding.grow(self, num_embeddings)
+
+    def settings(self) -> dict[str, Any]:
+        """See `Embedding`."""
+        return {
+            **super().settings(),
+            "rows": len(self.centre),
+            "root": self.root,
+            "share": self.share,
+            "pull": self.pull,
+        }
+
+    def memory(self, *, training: bool = False) -> Memory:
+        """While training the leaves and the tree; then what `settled` holds."""
+        if not training:
+            return self.settled().memory()
+        table = self.weight.nbytes + self.centre.nbytes + self.root_row.nbytes
+        return Memory(table, self.assignment.nbytes)
+
+    @property
+    def _unseen(self) -> int:
+        """The centre that unseen ids share: the one that most ids have."""
+        return int(torch.bincount(self.assignment.long()).argmax())
+
+    def _without_empty(self, labels: Tensor, distances: Tensor) -> Tensor:
+        """Give centres that nobody chose a leaf each, where that lowers the penalty most."""
+        sizes = torch.bincount(labels, minlength=len(self.centre)).tolist()
+        empty = [centre for centre, size in enumerate(sizes) if not size]
+        if not empty:
+            return labels
+        gain = distances.square()
+        if self.root:  # such a centre, alone with its leaf, would be halfway to the root
+            gain = gain - (self.weight[:-1] - self.root_row).square().sum(1) / 2
+        labels = labels.clone()
+        best = gain.argsort(descending=True)
+        for leaf, old in zip(best[gain[best] > 0].tolist(), labels[best].tolist(), strict=False):
+            if not empty:
+                break
+            if sizes[old] > 1:  # else its own centre would be left alone
+                sizes[old] -= 1
+                labels[leaf] = empty.pop()
+        return labels
