@@ -29,7 +29,9 @@ def train(
             "widedeep, deepfm, mmoe, din or dien."
         ),
     ] = "nmf",
-    embedding: Annotated[str, typer.Option(help="cel, modulo or full.")] = "cel",
+    embedding: Annotated[
+        str, typer.Option(help="cel, full, modulo, …: `celrec embeddings` tells them all.")
+    ] = "cel",
     compression: Annotated[
         str,
         typer.Option(
@@ -85,6 +87,9 @@ def train(
             help="Whether a network sees genres, demographics and the like.",
         ),
     ] = True,
+    penalty: Annotated[
+        float, typer.Option(help="How many times as strong as usual penalties are.")
+    ] = 1.0,
     fold: Annotated[
         str | None, typer.Option(help="Test on fold K of N, as in 1/5; else on a random fifth.")
     ] = None,
@@ -141,6 +146,7 @@ def train(
         loss=loss,
         positive=positive,
         features=features,
+        penalty=penalty,
     )
     if resume and out is None:
         raise CelrecError("resume needs --out, the folder that the interrupted training was for")
@@ -201,7 +207,12 @@ def split_of(log: Interactions, fold: str | None, seed: int) -> Split:
 
     if fold is None:
         return Split.random(log, seed=seed)
-    parts = re.fullmatch(r"(\d+)/(\d+)", fold)
+    return Split.fold(log, *fold_of(fold), seed=seed)
+
+
+def fold_of(text: str) -> tuple[int, int]:
+    """Which fold of how many `1/5` names."""
+    parts = re.fullmatch(r"(\d+)/(\d+)", text)
     if parts is None:
-        raise CelrecError(f"fold must look like 1/5, not {fold!r}")
-    return Split.fold(log, int(parts[1]), int(parts[2]), seed=seed)
+        raise CelrecError(f"fold must look like 1/5, not {text!r}")
+    return int(parts[1]), int(parts[2])

@@ -24,7 +24,7 @@ from celrec.training.clusterings import starting_clusters
 from celrec.training.factorisation import Factorisation
 from celrec.training.feature_tables import FeatureTables
 from celrec.training.losses import LOSSES, Loss, rating_and_conversion
-from celrec.training.methods import METHODS, Request
+from celrec.training.methods import Request, find_method
 from celrec.training.model import Model
 from celrec.training.plan import SIDES, Plan
 from celrec.training.recommender import Recommender
@@ -132,7 +132,7 @@ def _tables(
             tables[side] = QuantisedEmbedding(rows) if plan.embedding == "cel-int8" else rows
         else:
             request = Request(log, side, ids, width, plan.rows(ids), plan.seed)
-            tables[side] = METHODS[plan.embedding].make(request)
+            tables[side] = find_method(plan.embedding).make(request)
     return tables
 
 

@@ -107,6 +107,19 @@ def fit(
     return Fit(model, first.judgements, first.chosen, held, first.growth)
 
 
+def validate(split: Split, plan: Plan, watch: Watcher = lambda _, __: None) -> float:
+    """The lowest loss on validation data that training on the training part comes to."""
+    if not len(split.valid):
+        raise CelrecError(
+            f"{len(split.train):,} training rows leave none to validate on; take more data"
+        )
+    plan.check(split.train)
+    with flushed_denormals():
+        only = _Pass(plan, Checkpoint(), watch, split.train, split.valid)
+        only.run()
+    return list(only.chosen.values())[-1].valid_loss
+
+
 def _leave(model: Model) -> None:
     """Put in the place of each table what is left of it when training is over."""
     for side in ("users", "items"):

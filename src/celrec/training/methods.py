@@ -170,3 +170,17 @@ METHODS: dict[str, Method] = {
     "dhe": Method("a network on hashes", _hashed(DeepHashEmbedding), composed=True),
     "cafe": Method("rows of their own for large gradients", _hashed(CafeEmbedding), composed=True),
 }
+
+
+def find_method(name: str) -> Method:
+    """The method of that name; `prehash16` and the like are mixtures of so many rows.
+
+    >>> find_method("prehash16").told
+    'mixtures of 16 rows'
+    """
+    if name in METHODS:
+        return METHODS[name]
+    k = name.removeprefix("prehash")
+    if k != name and k.isdecimal() and int(k) > 0:
+        return Method(f"mixtures of {int(k)} rows", _prehash(int(k)), composed=True)
+    raise CelrecError(f"embedding must be one of {', '.join(METHODS)}, not {name!r}")

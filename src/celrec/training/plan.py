@@ -11,7 +11,7 @@ from celrec.data.interactions import Interactions
 from celrec.errors import CelrecError
 from celrec.models.registry import MODELS
 from celrec.training.losses import LOSSES
-from celrec.training.methods import METHODS
+from celrec.training.methods import find_method
 from celrec.training.offline import Offline
 from celrec.training.presets import COMPOSED_SWEEPS, PRESETS, TREE
 
@@ -57,13 +57,13 @@ class Plan:
 
     def __post_init__(self) -> None:
         choices = {
-            "embedding": tuple(METHODS),
             "side": tuple(SIDES),
             "model": tuple(PRESETS),
             "preset": tuple(PRESETS.get(self.model, ())),
             "loss": tuple(LOSSES) if self.network and self.model != "mmoe" else ("squared-error",),
         }
-        for name in ("embedding", "side", "model", "preset", "loss"):
+        find_method(self.embedding)
+        for name in ("side", "model", "preset", "loss"):
             if getattr(self, name) not in choices[name]:
                 raise CelrecError(
                     f"{name} must be one of {', '.join(choices[name])}, not {getattr(self, name)!r}"
@@ -108,7 +108,7 @@ class Plan:
     @property
     def tree(self) -> bool:
         """Whether leaves are learned and their tree is left."""
-        return METHODS[self.embedding].tree
+        return find_method(self.embedding).tree
 
     @property
     def network(self) -> bool:
@@ -210,7 +210,7 @@ class Plan:
             how = TREE
         how = replace(how, seed=self.seed).stronger(self.penalty)
         schedule = how.schedule
-        if METHODS[self.embedding].composed and not self.network:
+        if find_method(self.embedding).composed and not self.network:
             schedule = replace(schedule, steps=COMPOSED_SWEEPS)
         if self.frozen:
             schedule = replace(schedule, split_every=0, reassign_every=0)

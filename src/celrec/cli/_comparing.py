@@ -1,0 +1,135 @@
+"""Comparisons, shown to people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from celrec.evaluation.comparison import CLUSTERED, Comparison, Standing
+from celrec.training.judgement import Judgement, Watcher
+from celrec.training.methods import METHODS
+from celrec.training.plan import Plan
+
+_WIDTH = 118
+"""Of the table: it is wrapped by the terminal, if it must be, and not cut."""
+
+
+@contextmanager
+def comparing(comparison: Comparison) -> Iterator[Callable[[int, Plan], Watcher]]:
+    """A bar on standard error that shows the cell and how its training stands."""
+    console = Console(stderr=True)
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("", total=comparison.size)
+
+        def begin(number: int, plan: Plan) -> Watcher:
+            bar.update(task, completed=number)
+
+            def watch(stage: str, judgement: Judgement) -> None:
+                told = f"{plan.embedding} {plan.compression}, {stage}: step {judgement.step:,}"
+                bar.update(task, description=told)
+
+            return watch
+
+        yield begin
+
+
+def show_methods() -> None:
+    """Print the name of every method and what it is."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    for name, method in METHODS.items():
+        table.add_row(name, method.told)
+    table.add_row("prehashK", "mixtures of K rows")
+    Console(highlight=False).print(table)
+
+
+def show_comparison(data: str, plan: Plan, standings: Sequence[Standing]) -> None:
+    """Print one table, and who is ahead."""
+    metric = standings[0].metric.upper()
+    console = Console(highlight=False)
+    console.width = max(console.width, _WIDTH)
+    folds = max(one.folds for one in standings)
+    told = f"{plan.model} on {escape(data)}, {plan.side} compressed, {folds} test part(s)"
+    console.print(f"[bold]{told}[/]")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for header in ("asked", "embedding", "ticks"):
+        table.add_column(header, no_wrap=True)
+    numbers = ("rows", f"test {metric}", "cold", "warm", "table", "index", "serving", "training")
+    for header in (*numbers, "time", "CEL ≤"):
+        table.add_column(header, justify="right", no_wrap=True)
+    by_size = list(dict.fromkeys(one.compression for one in standings))
+    for size in by_size:
+        mine = [one for one in standings if one.compression == size]
+        best = min((one.mean for one in mine), key=lambda mean: mean if metric == "MSE" else -mean)
+        for one in mine:
+            table.add_row(*_row(one, one.mean == best))
+        table.add_section()
+    console.print(table)
+    console.print(
+        "ticks: low time, low memory, incremental. Bytes are of the compressed tables; time is "
+        "relative to the full embedding. [bold]Bold[/]: best for what was asked. CEL ≤: the best "
+        "that CEL reached here with no more bytes for serving."
+    )
+    for size in by_size:
+        if told := _verdict(size, [one for one in standings if one.compression == size]):
+            console.print(told)
+
+
+def _row(one: Standing, best: bool) -> list[str]:
+    spread = "" if one.error is None else f" ± {one.error:.4f}"
+    mean = f"{one.mean:.4f}{spread}"
+    over = f" (×{one.overrun:.2f})" if one.overrun > 1 else ""
+    sizes = (one.table, one.index, one.serving, one.training)
+    instead = "" if one.clustered_instead is None else f"{one.clustered_instead:.4f}"
+    return [
+        one.compression,
+        one.embedding,
+        one.ticks,
+        f"{one.rows:,.0f}{over}",
+        f"[bold]{mean}[/]" if best else mean,
+        *("" if part is None else f"{part:.4f}" for part in (one.cold, one.warm)),
+        *map(_bytes, sizes),
+        f"{one.relative:.2f}",
+        instead,
+    ]
+
+
+def _bytes(size: float) -> str:
+    """Four digits at most."""
+    for unit in ("", "k", "M", "G"):
+        if size < 9_999.5:
+            return f"{size:,.0f}{unit}"
+        size /= 1000
+    return f"{size:,.0f}T"
+
+
+def _verdict(size: str, standings: Sequence[Standing]) -> str | None:
+    """Who is ahead of CEL for what was asked, and who with as many bytes, if CEL is there."""
+    ours = [one for one in standings if one.embedding in CLUSTERED]
+    rivals = [one for one in standings if one.embedding not in CLUSTERED]
+    if not ours or not rivals:
+        return None
+    best = ours[0] if len(ours) == 1 or ours[0].better(ours[1].mean) else ours[1]
+    ahead = [one.embedding for one in rivals if one.better(best.mean)]
+    dearer = [
+        one.embedding
+        for one in rivals
+        if one.clustered_instead is None or one.better(one.clustered_instead)
+    ]
+    return (
+        f"{size}: ahead of CEL with these rows: {', '.join(ahead) or 'nobody'}; with CEL at no "
+        f"more bytes: {', '.join(name for name in ahead if name in dearer) or 'nobody'}"
+    )

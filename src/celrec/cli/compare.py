@@ -1,0 +1,128 @@
+"""`celrec compare`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from celrec.errors import CelrecError
+
+if TYPE_CHECKING:
+    from celrec.evaluation.comparison import Standing
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+_RIVALS = "cel,full,modulo,bh,ae,prehash4,prehash,etree,jnkm,hashgnn,qr,cce,robe,tt,dhe,cafe"
+
+
+def compare(
+    data: Annotated[str, typer.Argument(metavar="DATA", help="A file, or the name of a data set.")],
+    embedding: Annotated[
+        str,
+        typer.Option(
+            help="Methods, with commas between them; `celrec embeddings` tells them all. The full "
+            "embedding is always there: times are told in its."
+        ),
+    ] = _RIVALS,
+    compression: Annotated[
+        str, typer.Option(help="Shares of the ids or numbers of rows, with commas between them.")
+    ] = "5%,1%",
+    model: Annotated[str, typer.Option(help="As in `celrec train`.")] = "nmf",
+    side: Annotated[str, typer.Option(help="What is compressed: items, users or both.")] = "items",
+    rank: Annotated[
+        int | None, typer.Option(help="The length of a row; that of the preset if not given.")
+    ] = None,
+    preset: Annotated[str, typer.Option(help="As in `celrec train`.")] = "default",
+    loss: Annotated[str, typer.Option(help="As in `celrec train`.")] = "squared-error",
+    positive: Annotated[
+        float | None, typer.Option(help="Targets from this one on are conversions.")
+    ] = None,
+    folds: Annotated[
+        str | None,
+        typer.Option(
+            help="Test on these folds, as in 1/5 or 1/5,2/5; else on a random fifth, once."
+        ),
+    ] = None,
+    tune: Annotated[
+        bool,
+        typer.Option(
+            "--tune",
+            help="Choose the strength of penalties on validation data, four trials a method.",
+        ),
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Of the splits, the starts and the moves.")] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Keep what is finished in this file, and go on from what it holds."),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw error against bytes to this file (png, svg, pdf).")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Train embedding methods side by side, and tell errors, bytes and times in one table.
+
+    Example: celrec compare ml-100k --embedding cel,modulo,qr --compression 5%,1% --tune
+    """
+    from celrec.cli._comparing import comparing, show_comparison
+    from celrec.cli.train import fold_of
+    from celrec.data.datasets.library import open_data
+    from celrec.evaluation.comparison import Comparison
+    from celrec.evaluation.comparison_plot import draw_comparison
+    from celrec.training.plan import Plan
+
+    plan = Plan(
+        model=model,
+        side=side,
+        rank=rank,
+        preset=preset,
+        loss=loss,
+        positive=positive,
+        seed=seed,
+    )
+    comparison = Comparison(
+        open_data(data),
+        plan,
+        _words("embedding", embedding),
+        _words("compression", compression),
+        folds=[None] if folds is None else [fold_of(word) for word in _words("folds", folds)],
+        name=data,
+        tune=tune,
+        path=out,
+    )
+    with comparing(comparison) as watch:
+        standings = comparison.run(watch)
+    if as_json:
+        typer.echo(json.dumps([_plain(one) for one in standings]))
+    else:
+        show_comparison(data, plan, standings)
+    if plot is not None:
+        draw_comparison(standings, plot, f"{model} on {data}, {side} compressed")
+
+
+def embeddings(as_json: Json = False) -> None:
+    """Tell the embedding methods that `train` and `compare` know.
+
+    Example: celrec embeddings
+    """
+    from celrec.cli._comparing import show_methods
+    from celrec.training.methods import METHODS
+
+    if as_json:
+        typer.echo(json.dumps({name: method.told for name, method in METHODS.items()}))
+    else:
+        show_methods()
+
+
+def _words(name: str, text: str) -> list[str]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(words):
+        raise CelrecError(f"{name} must be words with commas between them, not {text!r}")
+    return words
+
+
+def _plain(one: Standing) -> dict[str, object]:
+    return {**asdict(one), "serving": one.serving}

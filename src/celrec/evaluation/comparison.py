@@ -1,0 +1,254 @@
+"""Embedding methods side by side: the same data, the same tuning, all bytes counted."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from celrec.data.atomic import atomic_file
+from celrec.data.interactions import Interactions
+from celrec.data.split import Split
+from celrec.errors import CelrecError
+from celrec.evaluation.measuring import measure
+from celrec.training.fit import fit, validate
+from celrec.training.judgement import Watcher
+from celrec.training.methods import find_method
+from celrec.training.plan import SIDES, Plan
+
+FULL = "full"
+"""What times are told in."""
+CLUSTERED = ("cel", "cel-int8")
+PENALTIES = (0.3, 1.0, 3.0, 10.0)
+"""What is tried for each method when it is tuned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a method reached at some compression, over all folds."""
+
+    embedding: str
+    compression: str
+    ticks: str
+    """Low time, low memory, incremental: see `Traits`."""
+    rows: float
+    overrun: float
+    """The bytes of the table over those of the rows that were asked for."""
+    folds: int
+    metric: str
+    """`mse`, or `auc`."""
+    mean: float
+    error: float | None
+    """The standard error over folds."""
+    cold: float | None
+    warm: float | None
+    table: float
+    """Bytes, as the other sizes."""
+    index: float
+    training: float
+    seconds: float
+    relative: float
+    """Seconds over those of the full embedding."""
+    penalty: float | None
+    """The one that was chosen most, if it was chosen."""
+    clustered_instead: float | None
+    """The best that CEL reached with no more bytes for serving; None if it needs more."""
+
+    @property
+    def serving(self) -> float:
+        """Bytes of table and index together."""
+        return self.table + self.index
+
+    def better(self, other: float) -> bool:
+        """Whether it is ahead of a value of the metric."""
+        return self.mean < other if self.metric == "mse" else self.mean > other
+
+
+class Comparison:
+    """Every method at every compression on every fold; what is finished is kept at once.
+
+    With `path`, each finished cell becomes a line of that file, and cells that it holds are
+    not trained again: what was interrupted goes on where it was. With `tune`, each method is
+    given the same trials: the strength of all penalties is chosen on validation data among
+    `PENALTIES`; how long to train is chosen so in any case.
+
+    >>> import celrec
+    >>> log = celrec.Planted(rows=2000, users=30, items=40, item_clusters=4).interactions()
+    >>> comparison = Comparison(log, Plan(rank=4), ["modulo"], ["4"])
+    >>> [standing.embedding for standing in comparison.run()]
+    ['full', 'modulo']
+    """
+
+    def __init__(
+        self,
+        log: Interactions,
+        plan: Plan,
+        embeddings: Sequence[str],
+        compressions: Sequence[str],
+        *,
+        folds: Sequence[tuple[int, int] | None] = (None,),
+        name: str = "",
+        tune: bool = False,
+        path: Path | None = None,
+    ) -> None:
+        self._log, self._tune, self._path = plan.prepared(log), tune, path
+        self._seed, self._name = plan.seed, name
+        self.plans: list[Plan] = []
+        """What is compared; the full embedding always is, since times are told in its."""
+        for embedding in dict.fromkeys([FULL, *embeddings]):
+            several = compressions if find_method(embedding).compressed else ["100%"]
+            self.plans += [
+                replace(plan, embedding=embedding, compression=c) for c in dict.fromkeys(several)
+            ]
+        self._folds = list(dict.fromkeys(folds))
+        self._cells = self._read()
+
+    @property
+    def size(self) -> int:
+        """How many cells there are."""
+        return len(self.plans) * len(self._folds)
+
+    def run(
+        self, watch: Callable[[int, Plan], Watcher] = lambda _, __: lambda _, __: None
+    ) -> list[Standing]:
+        """Train what is missing; `watch` is told of each cell and gives who watches over it."""
+        for number, (plan, fold) in enumerate(self._pairs()):
+            key = self._key(plan, fold)
+            if key not in self._cells:
+                self._keep(key, self._train(plan, fold, watch(number, plan)))
+        return self.standings()
+
+    def standings(self) -> list[Standing]:
+        """What is there, in the order of the plans."""
+        found = []
+        for plan in self.plans:
+            keys = [self._key(plan, fold) for fold in self._folds]
+            cells = [self._cells[key] for key in keys if key in self._cells]
+            if cells:
+                found.append(self._standing(plan, cells))
+        return [replace(one, clustered_instead=_instead(one, found)) for one in found]
+
+    def _pairs(self) -> Iterator[tuple[Plan, tuple[int, int] | None]]:
+        for fold in self._folds:
+            for plan in self.plans:
+                yield plan, fold
+
+    def _train(self, plan: Plan, fold: tuple[int, int] | None, watch: Watcher) -> dict[str, Any]:
+        if fold is None:
+            split = Split.random(self._log, seed=self._seed)
+        else:
+            split = Split.fold(self._log, *fold, seed=self._seed)
+        trials: dict[float, float] = {}
+        if self._tune:
+            for penalty in PENALTIES:
+                trials[penalty] = validate(split, replace(plan, penalty=penalty), watch)
+            plan = replace(plan, penalty=min(trials, key=lambda tried: trials[tried]))
+        begun = time.perf_counter()
+        fitted = fit(split, plan, watch)
+        seconds = time.perf_counter() - begun
+        model, counts = fitted.model, split.train_and_valid().item_counts
+        sides = [
+            s for s, shared in zip(("users", "items"), SIDES[plan.side], strict=True) if shared
+        ]
+        tables = [model.whole_tables[side] for side in sides]
+        memories = [table.memory() for table in tables]
+        return {
+            "test": measure(model, plan, split.test, counts),
+            "valid": fitted.valid_loss,
+            "steps": fitted.steps,
+            "penalty": plan.penalty if self._tune else None,
+            "trials": {str(penalty): loss for penalty, loss in trials.items()},
+            "rows": sum(table.num_rows for table in tables),
+            "overrun": max(table.overrun for table in tables),
+            "ticks": tables[0].traits.ticks,
+            "table": sum(memory.table for memory in memories),
+            "index": sum(memory.index for memory in memories),
+            "training": sum(fitted.training_bytes[side] for side in sides),
+            "seconds": seconds,
+        }
+
+    def _standing(self, plan: Plan, cells: list[dict[str, Any]]) -> Standing:
+        metric = "mse" if all(cell["test"]["mse"] is not None for cell in cells) else "auc"
+        values = [cell["test"][metric] for cell in cells]
+        if any(value is None for value in values):
+            raise CelrecError("the test part has one kind of target only; take another split")
+        full = [self._cells.get(self._key(self.plans[0], fold)) for fold in self._folds]
+        whole = [cell["seconds"] for cell in full if cell is not None]
+        penalties = [cell["penalty"] for cell in cells if cell["penalty"] is not None]
+        seconds = float(np.median([cell["seconds"] for cell in cells]))
+        parts = {
+            part: [cell["test"].get(f"{metric}_{part}") for cell in cells]
+            for part in ("cold", "warm")
+        }
+        return Standing(
+            embedding=plan.embedding,
+            compression=plan.compression,
+            ticks=cells[0]["ticks"],
+            **{name: _mean(cells, name) for name in ("rows", "overrun", "table", "index")},
+            training=_mean(cells, "training"),
+            folds=len(cells),
+            metric=metric,
+            mean=float(np.mean(values)),
+            error=None if len(values) < 2 else float(np.std(values, ddof=1) / len(values) ** 0.5),
+            cold=_known_mean(parts["cold"]),
+            warm=_known_mean(parts["warm"]),
+            seconds=seconds,
+            relative=seconds / float(np.median(whole)) if whole else float("nan"),
+            penalty=max(penalties, key=penalties.count) if penalties else None,
+            clustered_instead=None,
+        )
+
+    def _key(self, plan: Plan, fold: tuple[int, int] | None) -> str:
+        what = {"data": self._name, "tuned": self._tune, "fold": fold, **asdict(plan)}
+        return json.dumps(what, sort_keys=True)
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        if self._path is None or not self._path.exists():
+            return {}
+        cells = {}
+        for number, line in enumerate(self._path.read_text().splitlines(), 1):
+            try:
+                one = json.loads(line)
+                cells[json.dumps(one["cell"], sort_keys=True)] = one["found"]
+            except (ValueError, LookupError, TypeError) as error:
+                raise CelrecError(
+                    f"{self._path}, line {number}: not a cell of a comparison; "
+                    "remove the line, or name another file"
+                ) from error
+        return cells
+
+    def _keep(self, key: str, found: dict[str, Any]) -> None:
+        self._cells[key] = found
+        if self._path is not None:
+            lines = [
+                json.dumps({"cell": json.loads(key), "found": found}) + "\n"
+                for key, found in self._cells.items()
+            ]
+            with atomic_file(self._path) as temporary:
+                temporary.write_text("".join(lines))
+
+
+def _instead(one: Standing, every: list[Standing]) -> float | None:
+    """The best value of CEL's with no more bytes than this one takes."""
+    values = [
+        other.mean
+        for other in every
+        if other.embedding in CLUSTERED and other.serving <= one.serving
+    ]
+    if not values or one.embedding in CLUSTERED:
+        return None
+    return min(values) if one.metric == "mse" else max(values)
+
+
+def _mean(cells: list[dict[str, Any]], name: str) -> float:
+    return float(np.mean([cell[name] for cell in cells]))
+
+
+def _known_mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
