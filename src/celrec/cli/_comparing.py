@@ -84,8 +84,9 @@ def show_comparison(data: str, plan: Plan, standings: Sequence[Standing]) -> Non
         "that CEL reached here with no more bytes for serving."
     )
     for size in by_size:
-        if told := _verdict(size, [one for one in standings if one.compression == size]):
-            console.print(told)
+        verdict = _verdict(size, [one for one in standings if one.compression == size])
+        if verdict is not None:
+            console.print(verdict)
 
 
 def _row(one: Standing, best: bool) -> list[str]:
@@ -102,7 +103,7 @@ def _row(one: Standing, best: bool) -> list[str]:
         f"[bold]{mean}[/]" if best else mean,
         *("" if part is None else f"{part:.4f}" for part in (one.cold, one.warm)),
         *map(_bytes, sizes),
-        f"{one.relative:.2f}",
+        "" if one.relative is None else f"{one.relative:.2f}",
         instead,
     ]
 

@@ -70,10 +70,12 @@ def compare(
     from celrec.cli._comparing import comparing, show_comparison
     from celrec.cli.train import fold_of
     from celrec.data.datasets.library import open_data
-    from celrec.evaluation.comparison import Comparison
-    from celrec.evaluation.comparison_plot import draw_comparison
+    from celrec.evaluation.comparison import FULL, Comparison
+    from celrec.evaluation.comparison_plot import draw_comparison, picture_kind
     from celrec.training.plan import Plan
 
+    if plot is not None:
+        picture_kind(plot)  # a wrong name is told before anything is trained
     plan = Plan(
         model=model,
         side=side,
@@ -86,7 +88,7 @@ def compare(
     comparison = Comparison(
         open_data(data),
         plan,
-        _words("embedding", embedding),
+        [FULL, *_words("embedding", embedding)],
         _words("compression", compression),
         folds=[None] if folds is None else [fold_of(word) for word in _words("folds", folds)],
         name=data,

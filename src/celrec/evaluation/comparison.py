@@ -24,7 +24,7 @@ from celrec.training.plan import SIDES, Plan
 FULL = "full"
 """What times are told in."""
 CLUSTERED = ("cel", "cel-int8")
-PENALTIES = (0.3, 1.0, 3.0, 10.0)
+PENALTIES = (0.5, 1.0, 2.0, 4.0)
 """What is tried for each method when it is tuned."""
 
 
@@ -52,8 +52,8 @@ class Standing:
     index: float
     training: float
     seconds: float
-    relative: float
-    """Seconds over those of the full embedding."""
+    relative: float | None
+    """Seconds over those of the full embedding, if that is compared too."""
     penalty: float | None
     """The one that was chosen most, if it was chosen."""
     clustered_instead: float | None
@@ -79,9 +79,9 @@ class Comparison:
 
     >>> import celrec
     >>> log = celrec.Planted(rows=2000, users=30, items=40, item_clusters=4).interactions()
-    >>> comparison = Comparison(log, Plan(rank=4), ["modulo"], ["4"])
-    >>> [standing.embedding for standing in comparison.run()]
-    ['full', 'modulo']
+    >>> comparison = Comparison(log, Plan(rank=4), ["full", "modulo"], ["4"])
+    >>> [(standing.embedding, standing.compression) for standing in comparison.run()]
+    [('full', '100%'), ('modulo', '4')]
     """
 
     def __init__(
@@ -99,8 +99,8 @@ class Comparison:
         self._log, self._tune, self._path = plan.prepared(log), tune, path
         self._seed, self._name = plan.seed, name
         self.plans: list[Plan] = []
-        """What is compared; the full embedding always is, since times are told in its."""
-        for embedding in dict.fromkeys([FULL, *embeddings]):
+        """What is compared."""
+        for embedding in dict.fromkeys(embeddings):
             several = compressions if find_method(embedding).compressed else ["100%"]
             self.plans += [
                 replace(plan, embedding=embedding, compression=c) for c in dict.fromkeys(several)
@@ -173,11 +173,16 @@ class Comparison:
         }
 
     def _standing(self, plan: Plan, cells: list[dict[str, Any]]) -> Standing:
-        metric = "mse" if all(cell["test"]["mse"] is not None for cell in cells) else "auc"
+        metric = "mse" if plan.loss == "squared-error" else "auc"
         values = [cell["test"][metric] for cell in cells]
         if any(value is None for value in values):
             raise CelrecError("the test part has one kind of target only; take another split")
-        full = [self._cells.get(self._key(self.plans[0], fold)) for fold in self._folds]
+        full = [
+            self._cells.get(self._key(plan, fold))
+            for plan in self.plans
+            for fold in self._folds
+            if plan.embedding == FULL
+        ]
         whole = [cell["seconds"] for cell in full if cell is not None]
         penalties = [cell["penalty"] for cell in cells if cell["penalty"] is not None]
         seconds = float(np.median([cell["seconds"] for cell in cells]))
@@ -198,7 +203,7 @@ class Comparison:
             cold=_known_mean(parts["cold"]),
             warm=_known_mean(parts["warm"]),
             seconds=seconds,
-            relative=seconds / float(np.median(whole)) if whole else float("nan"),
+            relative=seconds / float(np.median(whole)) if whole else None,
             penalty=max(penalties, key=penalties.count) if penalties else None,
             clustered_instead=None,
         )

@@ -13,14 +13,20 @@ _NAMES = {"mse": "test MSE", "auc": "test AUC"}
 _KINDS = ("png", "svg", "pdf")
 
 
+def picture_kind(path: Path) -> str:
+    """The form of a picture that its name says, or a complaint."""
+    kind = path.suffix.removeprefix(".").lower()
+    if kind not in _KINDS:
+        raise CelrecError(f"{path}: pictures end in {', '.join(_KINDS)}; name one of these")
+    return kind
+
+
 def draw_comparison(standings: Sequence[Standing], path: Path, title: str) -> None:
     """Write a picture of the metric against the bytes that serve, CEL in front.
 
     Bars are standard errors over folds.
     """
-    kind = path.suffix.removeprefix(".").lower()
-    if kind not in _KINDS:
-        raise CelrecError(f"{path}: pictures end in {', '.join(_KINDS)}; name one of these")
+    kind = picture_kind(path)
     # Slow to import, and of no use to anybody else.
     from matplotlib import colormaps
     from matplotlib.figure import Figure

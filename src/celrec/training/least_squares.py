@@ -56,7 +56,8 @@ class LeastSquares:
     non_negative: bool = False
     composed: Composed = field(default_factory=Composed)
     strength: float = 1.0
-    """What Λ, and the penalty of composed tables, are multiplied by."""
+    """How many times as noisy targets are taken to be as they seem to be: σ², with all that it
+    multiplies, becomes so many times as large."""
 
     def __post_init__(self) -> None:
         for name in ("l2_users", "l2_items", "strength"):
@@ -144,13 +145,14 @@ class AlternatingLeastSquares(FactorisationSolver):
     def _deviations(self, side: str, known: Tensor) -> Tensor:
         """Of one side, given the moments of the other."""
         table = self.model.tables[side]
-        ridge = self.how.strength * self._noise * self._precisions[side]
+        noise = self.how.strength * self._noise
+        ridge = noise * self._precisions[side]
         dim = table.embedding_dim
         found = table.weight.new_empty(table.num_rows, dim, dim)
         for rows in self._batches(table):
             data, _ = self._collapsed.normal_equations(side, known, rows)
             # With P = (D + Λ) / noise = G·Gᵀ, the covariance is P⁻¹ = G⁻ᵀ·G⁻¹.
-            root = torch.linalg.cholesky((data.double() + ridge) / self._noise)
+            root = torch.linalg.cholesky((data.double() + ridge) / noise)
             eye = torch.eye(dim, dtype=root.dtype).expand_as(root)
             found[rows] = torch.linalg.solve_triangular(root, eye, upper=False).mT.float()
         return found
@@ -165,7 +167,8 @@ class AlternatingLeastSquares(FactorisationSolver):
         tables = self.model.tables
         table, other = tables[side], tables[_OTHER[side]]
         known = self._moments_of(_OTHER[side], other)
-        ridge = self.how.strength * self._noise * self._precisions[side]
+        noise = self.how.strength * self._noise
+        ridge = noise * self._precisions[side]
         dim, expected = table.embedding_dim, self._collapsed.squares
         moments = table.weight.new_empty(table.num_rows, dim, dim)
         for rows in self._batches(table):
@@ -176,7 +179,7 @@ class AlternatingLeastSquares(FactorisationSolver):
                 right.numpy(),
                 ridge.numpy(),
                 anchors.contiguous().numpy(),
-                self._noise if self.how.uncertainty else 0.0,
+                noise if self.how.uncertainty else 0.0,
                 _PASSES if self.how.non_negative else 0,
                 table.weight[rows].numpy(),
                 moments[rows].numpy(),
@@ -191,7 +194,7 @@ class AlternatingLeastSquares(FactorisationSolver):
         return self._collapsed.squares + descent.sweep(
             self._batches(descent.table),
             lambda rows: self._collapsed.normal_equations(side, known, rows),
-            self._noise,
+            self.how.strength * self._noise,
         )
 
     def _moments_of(self, side: str, table: SharedRows) -> Tensor:

@@ -45,7 +45,8 @@ class VectorDescent:
     def __init__(
         self, table: WrittenOut, how: Composed, *, strength: float, non_negative: bool
     ) -> None:
-        self.table, self.how, self._strength = table, how, strength
+        self.table, self.how = table, how
+        self._strength = strength  # of the penalty that the table has by itself
         source = table.source
         self._bounded = source.non_negative_parameters() if non_negative else []
         self.optimizer = torch.optim.Adam(source.parameters(), lr=how.learning_rate)
@@ -102,10 +103,9 @@ class VectorDescent:
             vectors.backward(slope)
             if (penalty := source.penalty()) is not None:
                 (self._strength * penalty).backward()  # type: ignore[no-untyped-call]
-        l2 = 2 * noise * self.how.l2 * self._strength
         for parameter in source.parameters():
             if parameter.grad is not None:
-                parameter.grad.add_(parameter.detach(), alpha=l2)
+                parameter.grad.add_(parameter.detach(), alpha=2 * noise * self.how.l2)
         self.optimizer.step()
         self._bound()
 

@@ -1,0 +1,192 @@
+"""Promises about what a table holds: its state, its settings, its bytes, its ids."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from celrec.embeddings.embedding import Embedding
+from celrec.errors import CelrecError
+from celrec.testing._learning import learns
+from celrec.testing._tables import (
+    FLOATS,
+    Factory,
+    everyone,
+    finite,
+    require,
+    same,
+    saved,
+    trainable,
+    trained,
+)
+
+_MORE = 7
+"""By how many ids a table grows."""
+
+
+def copies(make: Factory) -> None:
+    """What happens to a deep copy does not happen to the table."""
+    table = make()
+    ids = everyone(table)
+    before = table(ids).detach()
+    state_before = saved(table)
+    twin = copy.deepcopy(table)
+    same(twin(ids), before, "vectors of the copy")
+    trained(twin)
+    with torch.no_grad():
+        for parameter in twin.parameters():
+            parameter.add_(1)
+    require(not torch.equal(twin(ids), before), "the copy does not change with its parameters")
+    for name, value in table.state_dict().items():
+        require(torch.equal(value, state_before[name]), f"training the copy changes {name}")
+    same(table(ids), before, "vectors before and after the copy is trained")
+
+
+def state(make: Factory) -> None:
+    """The state of a trained table gives a fresh one its vectors."""
+    table, fresh = trained(make()), make()
+    fresh.load_state_dict(saved(table))
+    _same_tables(fresh, table)
+
+
+def settings(make: Factory) -> None:
+    """The class, called with the settings, makes a table that takes the state."""
+    table = trained(make(padding_idx=0))
+    again = type(table)(**_written_and_read(table))
+    with torch.no_grad():
+        for parameter in again.parameters():  # some may have come with the settings
+            parameter.zero_()
+    again.load_state_dict(saved(table))
+    for name in ("num_embeddings", "embedding_dim", "padding_idx"):
+        found, expected = getattr(again, name), getattr(table, name)
+        require(found == expected, f"{name} is {found}, not {expected}")
+    _same_tables(again, table)
+
+
+def _written_and_read(table: Embedding) -> dict[str, Any]:
+    """The settings as they come out of a file, where tables among them are written likewise."""
+    found: dict[str, Any] = {}
+    for name, value in table.settings().items():
+        if isinstance(value, Embedding):
+            _written_and_read(value)
+            found[name] = copy.deepcopy(value)
+        else:
+            found[name] = json.loads(json.dumps(value))
+    return found
+
+
+def _same_tables(found: Embedding, expected: Embedding) -> None:
+    ids = everyone(expected)
+    same(found(ids), expected(ids), "vectors")
+    with found.as_served(), expected.as_served():
+        same(found(ids), expected(ids), "vectors within as_served()")
+
+
+def moves(make: Factory) -> None:
+    """to(torch.float64) changes no vector."""
+    table = make()
+    ids = everyone(table)
+    before = table(ids)
+    table.to(torch.float64)
+    require(table(ids).dtype == torch.float64, f"{table(ids).dtype} after to(torch.float64)")
+    same(table(ids), before, "vectors before and after")
+
+
+def settled(make: Factory) -> None:
+    """`settled` has the vectors that `as_served` shows, and showing them changes nothing."""
+    table = trained(make(padding_idx=0))
+    ids = everyone(table)
+    before = table(ids).detach()
+    with table.as_served():
+        served = table(ids).detach()
+    finite(served, "a vector")
+    same(table(ids), before, "vectors before and after as_served()")
+    same(copy.deepcopy(table).settled()(ids), served, "vectors of settled() and as served")
+
+
+def memory(make: Factory) -> None:
+    """`memory` tells what is held while training, and what `settled` leaves for serving."""
+    for kind in FLOATS:
+        for table in (make(dtype=kind), trained(make(dtype=kind))):
+            told, held = table.memory(training=True).total, _bytes(table)
+            require(told == held, f"of {kind}, {told} told, {held} held")
+            serving = table.memory().total
+            require(serving <= told, f"of {kind}, {serving} for serving, {told} for training")
+            left = copy.deepcopy(table).settled().memory().total
+            require(serving == left, f"of {kind}, {serving} for serving, {left} when settled")
+
+
+def _bytes(table: nn.Module) -> int:
+    """Of all tensors that are held, registered or not, each once."""
+    held = {tensor.data_ptr(): tensor.nbytes for tensor in _tensors(table) if tensor.nbytes}
+    return sum(held.values())
+
+
+def _tensors(table: nn.Module) -> Iterator[Tensor]:
+    yield from table.parameters()
+    yield from table.buffers()
+    for module in table.modules():
+        yield from (value for value in vars(module).values() if isinstance(value, Tensor))
+
+
+def budget(make: Factory) -> None:
+    """The table is no larger than the rows that were asked for, or says how much larger."""
+    table = make()
+    if table.rows_asked is None:
+        require(table.overrun == 1, f"overrun is {table.overrun} where no rows were asked for")
+        return
+    size = max(parameter.element_size() for parameter in table.parameters())
+    asked, told = table.rows_asked * table.embedding_dim * size, table.memory().table
+    over = told / asked
+    require(
+        abs(table.overrun - over) <= 1e-6 * over,
+        f"overrun is {table.overrun:.4g}, but {told} bytes are {over:.4g} times {asked}",
+    )
+    require(over <= 1 or f"{over:.2f}" in repr(table), f"repr() does not tell {over:.2f}")
+
+
+def growth(make: Factory) -> None:
+    """`grow` keeps all vectors, and new ids can be learned; or it raises an error."""
+    table = trained(make())
+    count = table.num_embeddings
+    more = count + _MORE
+    if not table.traits.incremental:
+        require(_refuses(table, more), "grow() raises no CelrecError, traits.incremental is False")
+        return
+    ids = torch.cat([everyone(table), torch.arange(count, more)])
+    before = table(ids).detach()
+    table.grow(more)
+    require(table.num_embeddings == more, f"num_embeddings is {table.num_embeddings}, not {more}")
+    # New ids begin with the vectors that they had while they were unseen.
+    same(table(ids), before, "vectors before and after grow()")
+    require(_refuses(table, count), "grow() to fewer ids raises no CelrecError")
+    if trainable(table):
+        learns(table, more - 2)
+
+
+def grown_state(make: Factory) -> None:
+    """A table as it was first made takes the state of one that has grown since."""
+    table = trained(make())
+    if not table.traits.incremental:
+        return
+    count = table.num_embeddings
+    table.grow(count + _MORE)
+    if trainable(table):
+        learns(table, count + _MORE - 2)
+    fresh = make()
+    fresh.load_state_dict(saved(table))
+    ids = torch.cat([everyone(table), torch.arange(count, count + _MORE)])
+    same(fresh(ids), table(ids), "vectors")
+
+
+def _refuses(table: Embedding, num_embeddings: int) -> bool:
+    try:
+        table.grow(num_embeddings)
+    except CelrecError:
+        return True
+    return False
