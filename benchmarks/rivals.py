@@ -4,8 +4,8 @@
 
 A non-negative factorisation of rank 32, items compressed to the paper's numbers of rows. For
 each method the strength of its penalties is chosen on validation data with about 1 % of the
-rows, among four, and kept for the other sizes; how long to train is chosen for each size.
-Every finished cell is written at once: a run that was stopped goes on where it was. Prints
+rows, among four (on ml-1m two), and kept for the other sizes; how long to train is chosen for
+each size. Every finished cell is written at once: a run that was stopped goes on where it was. Prints
 the table of `benchmarks/README.md`.
 """
 
@@ -14,11 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from celrec import load_dataset
-from celrec.evaluation.comparison import CLUSTERED, Comparison, Standing
+from celrec.evaluation.comparison import CLUSTERED, PENALTIES, Comparison, Standing
 from celrec.evaluation.comparison_plot import draw_comparison
 from celrec.training.plan import Plan
 
 _SIZES = {"ml-100k": ("84", "17", "8"), "ml-1m": ("200", "40", "20")}
+_TRIED = {"ml-100k": PENALTIES, "ml-1m": (1.0, 2.0)}
 _METHODS = (
     *("full", "cel", "cel-int8", "modulo", "ae", "hashgnn", "etree", "etree-leaves", "jnkm"),
     *("jnkm-leaves", "bh-ids", "bh", "prehash4", "prehash", "robe", "qr", "cce", "tt", "dhe"),
@@ -57,7 +58,7 @@ def run(data: str, path: Path, methods: list[str]) -> list[Standing]:
     plan, found = Plan(seed=0), []
     how = {"folds": [(1, 5)], "name": data, "path": path}
     for method in methods:
-        (tuned,) = Comparison(log, plan, [method], sizes[1:2], tune=True, **how).run()
+        (tuned,) = Comparison(log, plan, [method], sizes[1:2], penalties=_TRIED[data], **how).run()
         mine = [tuned]
         if tuned.compression != "100%":
             others = replace(plan, penalty=tuned.penalty)

@@ -97,37 +97,54 @@ def test_long_codes_are_unique_too():
     assert high.numpy() == pytest.approx(1 / 16, abs=0.005)
 
 
-@given(st.integers(1, 2**33), st.integers(1, 2**28))
+def partitions(total, least=1):
+    """All ways to write a number as a sum of numbers in ascending order."""
+    if total == 0:
+        yield []
+    for first in range(least, total + 1):
+        for rest in partitions(total - first, first):
+            yield [first, *rest]
+
+
+def rows_in(widths):
+    return sum(2**width for width in widths)
+
+
+@given(st.integers(1, 2**17), st.integers(1, 2**18))
 def test_the_blocks_follow_the_rule(ids, rows):
     from celrec.embeddings.binary_code import _chosen  # a table of that size would be too large
 
+    bits = max(1, int(np.ceil(np.log2(ids))))
+    allowed = [
+        widths for widths in partitions(bits) if len(widths) == 2 or widths[-1] - widths[0] <= 1
+    ]
+    sums = [rows_in(widths) for widths in allowed]
+    best = min((total for total in sums if total >= rows), default=max(sums))
     widths = _chosen(ids, rows)
-    least = max(1, int(np.ceil(np.log2(ids))))
-    total = sum(2**width for width in widths)
-    assert widths == sorted(widths, reverse=True)
-    assert min(widths) >= 1
-    assert least <= sum(widths) <= 62
-    wanted = max(rows, 2 * least)
-    assert wanted <= total <= max(wanted * (4 / 3 if rows > 2**18 else 8 / 7), wanted + 1)
+    assert widths in allowed
+    assert rows_in(widths) == best
+    assert best >= 2 * bits
 
 
 @pytest.mark.parametrize(
     ("ids", "rows", "widths"),
     [
-        (1682, 84, [6, 4, 2]),
-        (1682, 8, [2, 2, 2, 2, 2, 1]),  # the floor: two rows for each of 11 bits
-        (3952, 198, [7, 6, 3]),
-        (3952, 40, [4, 3, 3, 3]),
+        (1682, 84, [5, 6]),
+        (1682, 8, [1, 2, 2, 2, 2, 2]),  # the floor: two rows for each of 11 bits
+        (3952, 198, [4, 8]),
+        (3952, 40, [4, 4, 4]),
         (3952, 20, [2, 2, 2, 2, 2, 2]),
-        (59047, 2952, [11, 10]),
+        (59047, 2952, [4, 12]),
         (3952, 4096, [12]),
+        (3952, 5000, [12]),  # the ceiling: no more rows than codes
+        (3952, 4000, [12]),
         (1, 1, [1]),
     ],
 )
 def test_blocks_of_known_sizes(ids, rows, widths):
     table = BinaryCodeEmbedding(ids, 1, rows=rows)
     assert table.widths == widths
-    assert table.overrun == sum(2**width for width in widths) / rows
+    assert table.overrun == rows_in(widths) / rows
     assert ("times" in repr(table)) == (table.overrun > 1)
 
 
@@ -135,9 +152,13 @@ def test_blocks_of_known_sizes(ids, rows, widths):
 def test_rows_have_about_as_many_ids_each_as_chance_would_give_them(split):
     for seed in range(5):
         table = BinaryCodeEmbedding(3952, 1, rows=198, split=split, seed=seed)
-        sizes = torch.bincount(table.rows_of(torch.arange(3952)).flatten(), minlength=200)
-        expected = torch.tensor([3952 / 2**width for width in (7, 6, 3) for _ in range(2**width)])
-        assert float(((sizes - expected).square() / expected).sum()) < 197 + 4 * (2 * 197) ** 0.5
+        sizes = torch.bincount(table.rows_of(torch.arange(3952)).flatten(), minlength=272)
+        expected = torch.tensor([3952 / 2**width for width in (4, 8) for _ in range(2**width)])
+        freedom = 272 - 2
+        assert (
+            float(((sizes - expected).square() / expected).sum())
+            < freedom + 4 * (2 * freedom) ** 0.5
+        )
 
 
 def test_another_seed_gives_other_rows_and_the_same_seed_the_same():
@@ -165,10 +186,12 @@ def test_the_map_is_the_same_on_every_machine_and_in_every_release():
 @pytest.mark.parametrize("dim", [1, 16, 200])
 def test_vectors_have_a_norm_of_about_one(dim):
     torch.manual_seed(0)
-    table = BinaryCodeEmbedding(4000, dim, rows=2500)
-    assert len(table.widths) > 1
-    norms = table(torch.arange(4000)).detach().square().sum(1)
-    assert float(norms.mean()) == pytest.approx(1, abs=0.15)
+    means = []
+    for _ in range(20):
+        table = BinaryCodeEmbedding(4000, dim, rows=40)
+        assert len(table.widths) == 3
+        means.append(float(table(torch.arange(4000)).detach().square().sum(1).mean()))
+    assert np.mean(means) == pytest.approx(1, abs=0.15)
 
 
 def test_gradients_reach_the_rows_used():
@@ -218,7 +241,7 @@ def test_an_exported_or_compiled_table_gives_the_same_vectors(split):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
 def test_memory_is_the_bytes_held(dtype):
     table = BinaryCodeEmbedding(100, 2, rows=20, dtype=dtype)
-    assert table.memory(training=True).total == 20 * 2 * dtype.itemsize
+    assert table.memory(training=True).total == 24 * 2 * dtype.itemsize  # 2³ + 2⁴ rows
     assert not list(table.buffers())
     assert table(torch.arange(3).to(torch.int8)).dtype == dtype
 
@@ -234,3 +257,83 @@ def test_other_settings_that_make_no_sense_are_told():
         BinaryCodeEmbedding(10, 2, rows=4, split="random")
     with pytest.raises(CelrecError, match="rows must be positive"):
         BinaryCodeEmbedding(10, 2, rows=0)
+
+
+def numbered(**options):
+    return BinaryCodeEmbedding(12, 2, rows=8, numbered=True, **options)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_numbers_are_the_codes_of_their_ids(split):
+    table = numbered(split=split)
+    assert table.widths == [2, 2]
+    ids = torch.tensor([*range(12), *UNSEEN])
+    wrapped = [one % 16 for one in UNSEEN]
+    assert table.code(ids).tolist() == [*range(12), *wrapped]
+    numbers = torch.tensor([3, 1, 4, 15, 9, 2, 6, 5, 0, 8, 7, 11])
+    table.set_numbers(numbers)
+    assert table.code(ids).tolist() == [*numbers.tolist(), *wrapped]
+    slow = torch.stack([slow_vector(table, one) for one in ids.tolist()])
+    torch.testing.assert_close(table(ids), slow)
+
+
+def test_neighbours_in_number_share_the_row_of_their_high_bits():
+    rows = numbered().rows_of(torch.arange(8))
+    assert rows[:4, 1].unique().numel() == 1
+    assert rows[4:, 1].unique().numel() == 1
+    assert rows[0, 1] != rows[4, 1]
+    assert rows[:4, 0].tolist() == [0, 1, 2, 3]
+
+
+def test_numbers_need_not_be_different():
+    table = numbered()
+    table.set_numbers(torch.tensor([7] * 12))
+    assert table(torch.arange(12)).unique(dim=0).shape[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("bits", "dtype"), [(8, torch.uint8), (9, torch.int16), (15, torch.int16), (16, torch.int32)]
+)
+def test_numbers_take_the_narrowest_integers_and_are_counted(bits, dtype):
+    table = BinaryCodeEmbedding(10, 2, rows=4, widths=[1] * bits, numbered=True)
+    assert table.number.dtype == dtype
+    assert table.memory().index == table.memory(training=True).index == 10 * dtype.itemsize
+    highest = torch.full((10,), 2**bits - 1)
+    table.set_numbers(highest)
+    assert table.code(torch.arange(10)).equal(highest)
+
+
+def test_numbers_are_saved_and_grow():
+    table, again = numbered(), numbered()
+    table.set_numbers(torch.arange(12).flip(0))
+    ids = torch.tensor([*range(40), *UNSEEN])
+    before = table(ids).detach()
+    table.grow(30)
+    assert table(ids).equal(before)
+    assert table.code(torch.arange(30)).tolist() == [
+        *reversed(range(12)),
+        *range(12, 16),
+        *range(14),
+    ]
+    again.load_state_dict(table.state_dict())
+    assert again.num_embeddings == 30
+    assert again(ids).equal(before)
+    made = BinaryCodeEmbedding(**json.loads(json.dumps(table.settings())))
+    made.load_state_dict(table.state_dict())
+    assert made(ids).equal(before)
+
+
+@pytest.mark.parametrize("number", [-1, 16, 2**40])
+def test_numbers_that_are_no_codes_are_told(number):
+    table = numbered()
+    before = table.number.clone()
+    with pytest.raises(CelrecError, match=f"numbers must lie in 0 … 15, not {number}"):
+        table.set_numbers(torch.tensor([0] * 11 + [number]))
+    assert table.number.equal(before)
+
+
+def test_numbers_in_other_numbers_are_told():
+    with pytest.raises(CelrecError, match="one for each of 12 ids, not of shape"):
+        numbered().set_numbers(torch.arange(11))
+    with pytest.raises(CelrecError, match="numbered is False"):
+        BinaryCodeEmbedding(12, 2, rows=8).set_numbers(torch.arange(12))

@@ -5,12 +5,24 @@ import pytest
 import torch
 
 from celrec import CelrecError
+from celrec.embeddings.adaptive import AdaptiveEmbedding
 from celrec.embeddings.biased import BiasedEmbedding
+from celrec.embeddings.binary_code import BinaryCodeEmbedding
+from celrec.embeddings.cafe import CafeEmbedding
+from celrec.embeddings.cce import CceEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.compositional import CompositionalEmbedding
+from celrec.embeddings.deep_hash import DeepHashEmbedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.hash_code import HashCodeEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
+from celrec.embeddings.prehash import PreHashEmbedding
+from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.embeddings.registry import EMBEDDINGS, describe_embedding, make_embedding
+from celrec.embeddings.robe import RobeEmbedding
+from celrec.embeddings.tensor_train import TensorTrainEmbedding
+from celrec.embeddings.tree import TreeEmbedding
 
 IDS = 9
 
@@ -43,25 +55,152 @@ def biased_mixed():
     return BiasedEmbedding(mixed())
 
 
-MAKERS = [biased, biased_mixed, cel, full, mixed, modulo]
-SETTINGS = {
-    cel: {"num_embeddings": 9, "embedding_dim": 3, "padding_idx": 7, "max_clusters": 4},
-    full: {"num_embeddings": 9, "embedding_dim": 3, "padding_idx": None},
-    mixed: {
-        "num_embeddings": 9,
-        "embedding_dim": 3,
-        "padding_idx": 7,
-        "shared_rows": 2,
-        "private_rows": 5,
-    },
-    modulo: {
-        "num_embeddings": 9,
-        "embedding_dim": 3,
-        "padding_idx": None,
-        "rows": 4,
-        "seed": 2**70,
-    },
+def adaptive():
+    table = AdaptiveEmbedding(IDS, 3, rows=5, promote_above=2, seed=1)
+    table.promote(torch.tensor([8]))
+    return table
+
+
+def binary_code():
+    table = BinaryCodeEmbedding(
+        IDS, 3, rows=6, split="skip", widths=[3, 1], numbered=True, seed=2, padding_idx=0
+    )
+    table.set_numbers(torch.arange(IDS).flip(0))
+    return table
+
+
+def cafe():
+    return CafeEmbedding(IDS, 3, rows=24, hot_share=0.7, decay=0.9, seed=3)
+
+
+def cce():
+    return CceEmbedding(IDS, 3, rows=4, chunks=1, every=3, times=2, seed=4)
+
+
+def compositional():
+    return CompositionalEmbedding(IDS, 3, rows=8, combine="add", seed=5, padding_idx=3)
+
+
+def deep_hash():
+    return DeepHashEmbedding(IDS, 3, rows=20, hashes=7, hidden=3, seed=6)
+
+
+def hash_code():
+    table = HashCodeEmbedding(IDS, 3, rows=4, padding_idx=1)
+    table.set_codes(torch.arange(IDS)[:, None] % 5 > torch.arange(4), torch.arange(IDS))
+    return table
+
+
+def prehash():
+    table = PreHashEmbedding(
+        IDS, 3, rows=5, k=2, tries=3, explorations=4, pull=0.1, seed=7, padding_idx=2
+    )
+    table.bind(torch.tensor([8, 1]))
+    return table
+
+
+def prehash_of_all():
+    return PreHashEmbedding(IDS, 3, rows=5, seed=7)
+
+
+def quantised():
+    return QuantisedEmbedding(cel(), seed=8)
+
+
+def packed():
+    table = quantised()
+    table.pack()
+    return table
+
+
+def biased_quantised():
+    return BiasedEmbedding(quantised())
+
+
+def robe():
+    return RobeEmbedding(IDS, 3, rows=4, chunk=2, signs=True, seed=9)
+
+
+def tensor_train():
+    return TensorTrainEmbedding(IDS, 3, rows=12, seed=10)
+
+
+def tree():
+    table = TreeEmbedding(IDS, 3, rows=4, root=False, share=False, pull=2.5, padding_idx=-1)
+    table.grow_tree(torch.Generator().manual_seed(0))
+    return table
+
+
+def etree():
+    return TreeEmbedding(IDS, 3, rows=4)
+
+
+METHODS = {
+    "adaptive": [adaptive],
+    "biased": [biased, biased_mixed, biased_quantised],
+    "binary-code": [binary_code],
+    "cafe": [cafe],
+    "cce": [cce],
+    "cel": [cel],
+    "compositional": [compositional],
+    "deep-hash": [deep_hash],
+    "full": [full],
+    "hash-code": [hash_code],
+    "mixed": [mixed],
+    "modulo": [modulo],
+    "prehash": [prehash, prehash_of_all],
+    "quantised": [quantised, packed],
+    "robe": [robe],
+    "tensor-train": [tensor_train],
+    "tree": [tree, etree],
 }
+MAKERS = [make for makers in METHODS.values() for make in makers]
+COMMON = {"num_embeddings": 9, "embedding_dim": 3, "padding_idx": None}
+SETTINGS = {
+    adaptive: {**COMMON, "rows": 5, "promote_above": 2, "seed": 1},
+    binary_code: {
+        **COMMON,
+        "padding_idx": 0,
+        "rows": 6,
+        "split": "skip",
+        "widths": [3, 1],
+        "numbered": True,
+        "seed": 2,
+    },
+    cafe: {**COMMON, "rows": 24, "hot_share": 0.7, "decay": 0.9, "seed": 3},
+    cce: {**COMMON, "rows": 4, "chunks": 1, "every": 3, "times": 2, "seed": 4},
+    cel: {**COMMON, "padding_idx": 7, "max_clusters": 4},
+    compositional: {**COMMON, "padding_idx": 3, "rows": 8, "combine": "add", "seed": 5},
+    deep_hash: {**COMMON, "rows": 20, "hashes": 7, "hidden": 3, "seed": 6},
+    etree: {**COMMON, "rows": 4, "root": True, "share": True, "pull": 20.0},
+    full: COMMON,
+    hash_code: {**COMMON, "padding_idx": 1, "rows": 4},
+    mixed: {**COMMON, "padding_idx": 7, "shared_rows": 2, "private_rows": 5},
+    modulo: {**COMMON, "rows": 4, "seed": 2**70},
+    prehash: {
+        **COMMON,
+        "padding_idx": 2,
+        "rows": 5,
+        "k": 2,
+        "tries": 3,
+        "explorations": 4,
+        "pull": 0.1,
+        "seed": 7,
+    },
+    prehash_of_all: {
+        **COMMON,
+        "rows": 5,
+        "k": 5,
+        "tries": 8,
+        "explorations": 40,
+        "pull": 0.3,
+        "seed": 7,
+    },
+    robe: {**COMMON, "rows": 4, "chunk": 2, "signs": True, "seed": 9},
+    tensor_train: {**COMMON, "rows": 12, "seed": 10},
+    tree: {**COMMON, "padding_idx": 8, "rows": 4, "root": False, "share": False, "pull": 2.5},
+}
+WRAPPERS = [biased, biased_mixed, biased_quantised, packed, quantised]
 
 
 def written_and_read(table):
@@ -72,12 +211,14 @@ def written_and_read(table):
 def table(request):
     made = request.param()
     for parameter in made.parameters():
-        torch.nn.init.normal_(parameter)
+        if parameter.is_floating_point():
+            torch.nn.init.normal_(parameter)
     return made
 
 
 def test_every_method_is_tried_here():
-    assert {type(make()) for make in MAKERS} == set(EMBEDDINGS.values())
+    assert list(METHODS) == list(EMBEDDINGS)
+    assert {*SETTINGS, *WRAPPERS} == set(MAKERS)
 
 
 @pytest.mark.parametrize("make", SETTINGS, ids=lambda make: make.__name__)
@@ -96,19 +237,35 @@ def test_the_setting_of_a_biased_table_is_the_table_of_its_rows():
     assert table.settings() == {"rows": table.rows}
 
 
+@pytest.mark.parametrize("make", [quantised, packed])
+def test_the_settings_of_a_quantised_table_say_whether_it_is_packed(make):
+    table = make()
+    assert table.settings() == {"rows": table.rows, "packed": make is packed, "seed": 8}
+
+
 def test_a_description_is_the_name_of_the_method_and_its_settings():
     assert describe_embedding(modulo()) == {"method": "modulo", **SETTINGS[modulo]}
     assert describe_embedding(biased_mixed()) == {
         "method": "biased",
         "rows": {"method": "mixed", **SETTINGS[mixed]},
     }
+    assert describe_embedding(biased_quantised()) == {
+        "method": "biased",
+        "rows": {
+            "method": "quantised",
+            "rows": {"method": "cel", **SETTINGS[cel]},
+            "packed": False,
+            "seed": 8,
+        },
+    }
 
 
 @pytest.mark.parametrize("name", EMBEDDINGS)
 def test_every_method_is_described_by_its_own_name(name):
-    make = {"biased": biased, "cel": cel, "full": full, "mixed": mixed, "modulo": modulo}[name]
-    assert describe_embedding(make())["method"] == name
-    assert type(make_embedding(describe_embedding(make()))) is EMBEDDINGS[name]
+    for make in METHODS[name]:
+        description = describe_embedding(make())
+        assert description["method"] == name
+        assert type(make_embedding(description)) is EMBEDDINGS[name]
 
 
 def test_a_table_made_from_a_description_has_the_same_one(table):
@@ -132,8 +289,11 @@ def test_a_table_made_from_a_description_takes_the_state_of_the_first(table):
     assert again.padding_idx == table.padding_idx
 
 
-def test_a_table_that_has_grown_is_described_as_it_is_now():
-    table = cel()
+@pytest.mark.parametrize(
+    "make", [make for make in MAKERS if make().traits.incremental], ids=lambda make: make.__name__
+)
+def test_a_table_that_has_grown_is_described_as_it_is_now(make):
+    table = make()
     table.grow(12)
     again = written_and_read(table)
     assert again.num_embeddings == 12
@@ -144,7 +304,7 @@ def test_a_table_that_has_grown_is_described_as_it_is_now():
 @pytest.mark.parametrize("method", ["nonsense", "Full", "", None, 3])
 def test_an_unknown_method_is_told(method):
     description = {**describe_embedding(full()), "method": method}
-    complaint = f"method must be one of biased, cel, full, mixed, modulo, not {method!r}"
+    complaint = f"method must be one of {', '.join(EMBEDDINGS)}, not {method!r}"
     with pytest.raises(CelrecError) as told:
         make_embedding(description)
     assert str(told.value) == complaint
@@ -164,7 +324,7 @@ def test_a_class_that_has_no_name_is_told():
     class Mine(FullEmbedding):
         """Not what `make_embedding` would make of the name of its parent."""
 
-    with pytest.raises(CelrecError, match="cel, full, mixed, modulo, not Mine"):
+    with pytest.raises(CelrecError, match="tensor-train, tree, not Mine"):
         describe_embedding(Mine(2, 1))
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -28,7 +28,7 @@ DIM = 3
 STILL = Composed(steps=1, learning_rate=1e-30, l2=0.0)
 """A sweep that looks at everything and moves nothing."""
 NOISE = 0.5
-LONG = Composed(steps=500, learning_rate=0.03, l2=0.0, decay=0.5)
+LONG = Composed(steps=300, learning_rate=0.05, l2=0.0, decay=0.3)
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +74,12 @@ def compositional(ids):
 
 
 def prehash(ids):
-    return PreHashEmbedding(ids, DIM, rows=4, k=2, pull=0.0)
+    return PreHashEmbedding(ids, DIM, rows=4, k=2, pull=0.0, explorations=0)
+
+
+def exploring(ids):
+    """After each sweep, rows in the mixtures may be others."""
+    return PreHashEmbedding(ids, DIM, rows=4, k=2)
 
 
 KINDS = [plain, binary_code, compositional, prehash]
@@ -107,13 +112,12 @@ class Problem:
 
     def squared_error(self):
         """Interaction by interaction."""
-        users, items = self.model.users, self.source
-        total = 0.0
-        for user, item, target in zip(
-            self.log.user.tolist(), self.log.item.tolist(), self.log.target.tolist(), strict=True
-        ):
-            dot = users(torch.tensor(user)).double() @ items(torch.tensor(item)).double()
-            total += (float(dot) - target) ** 2
+        with torch.no_grad():
+            users = self.model.users(torch.arange(self.log.num_users)).tolist()
+        items, total = self.vectors().tolist(), 0.0
+        for user, item, target in zip(self.log.user, self.log.item, self.log.target, strict=True):
+            dot = sum(a * b for a, b in zip(users[user], items[item], strict=True))
+            total += (dot - float(target)) ** 2
         return total
 
     def best(self, ridge=0.0, solve=np.linalg.solve):
@@ -132,11 +136,14 @@ class Problem:
             return self.source(torch.arange(self.log.num_items))
 
 
-def planted(rows=600):
-    return Planted(rows=rows, users=12, items=9, dim=2, item_clusters=4, noise=0.3).interactions()
+def planted():
+    return Planted(
+        rows=600, users=30, items=9, dim=2, item_clusters=4, noise=0.3, item_skew=0.0
+    ).interactions()
 
 
 @given(logs(), st.sampled_from(KINDS), st.integers(0, 1000))
+@settings(max_examples=50)
 def test_what_is_lowered_is_the_squared_error_but_for_a_constant(log, kind, seed):
     torch.manual_seed(seed)
     problem = Problem(log, kind(log.num_items))
@@ -152,6 +159,7 @@ def test_what_is_lowered_is_the_squared_error_but_for_a_constant(log, kind, seed
 
 
 @given(logs(), st.sampled_from(KINDS), st.integers(0, 1000))
+@settings(max_examples=50)
 def test_the_gradient_is_that_of_the_plain_loss(log, kind, seed):
     torch.manual_seed(seed)
     problem = Problem(log, kind(log.num_items))
@@ -176,54 +184,52 @@ def test_a_sweep_lowers_it(kind):
         assert problem.squared_error() < before
         before = problem.squared_error()
     constant = float(np.square(log.target, dtype=np.float64).sum())
-    if kind is not prehash:  # which has put other rows in mixtures since
-        assert left + constant == pytest.approx(before, rel=1e-4)
+    assert left + constant == pytest.approx(before, rel=1e-4)
 
 
 def test_with_a_row_for_each_id_it_comes_to_the_least_squares_solution():
     problem = Problem(planted(), Plain(9, DIM), LONG)
-    problem.sweep(8)
+    problem.sweep(5)
     torch.testing.assert_close(problem.vectors(), problem.best(), rtol=1e-3, atol=1e-3)
 
 
 def test_with_a_penalty_it_comes_to_the_ridge_solution():
-    """D + σ²·strength·l2·I, and half of strength·pull more by the penalty of the table."""
+    """D + σ²·l2·I, and half of strength·pull more by the penalty of the table."""
     how = replace(LONG, l2=7.0)
     problem = Problem(planted(), Plain(9, DIM, pull=4.0), how, strength=3.0)
-    problem.sweep(8)
-    ridge = NOISE * 3 * 7 + 3 * 4 / 2
+    problem.sweep(5)
+    ridge = NOISE * 7 + 3 * 4 / 2
     torch.testing.assert_close(problem.vectors(), problem.best(ridge), rtol=1e-3, atol=1e-3)
     assert not torch.allclose(problem.vectors(), problem.best(), rtol=0.05)
 
 
 def test_non_negative_it_comes_to_the_best_solution_that_is():
     problem = Problem(planted(), Plain(9, DIM), LONG, non_negative=True)
-    problem.sweep(8)
+    problem.sweep(5)
     best = problem.best(solve=best_non_negative)
     assert best.eq(0).any()
     torch.testing.assert_close(problem.vectors(), best, rtol=1e-3, atol=1e-3)
 
 
-@given(logs(), st.sampled_from(KINDS), st.booleans(), st.integers(0, 1000))
-def test_what_must_not_be_negative_never_is(log, kind, bounded, seed):
+@given(logs(), st.sampled_from(KINDS), st.integers(0, 1000))
+@settings(max_examples=50)
+def test_what_must_not_be_negative_never_is(log, kind, seed):
     torch.manual_seed(seed)
     how = Composed(steps=3, learning_rate=0.5)
-    problem = Problem(log, kind(log.num_items), how, non_negative=bounded)
+    problem = Problem(log, kind(log.num_items), how, non_negative=True)
     problem.model.initialise(torch.Generator().manual_seed(seed))
     for _ in range(4):
         with torch.no_grad():
-            problem.model.users.weight.mul_(-1)  # so that factors are drawn below 0
-        problem.moments = problem.moments.clone()
+            problem.model.users.weight.mul_(-1)  # so that vectors are drawn below 0 and back
         problem.sweep()
-        if bounded:
-            assert problem.source(torch.arange(log.num_items)).ge(0).all()
-            assert problem.view.weight.ge(0).all()
-            assert all(p.ge(0).all() for p in problem.source.non_negative_parameters())
+        assert problem.vectors().ge(0).all()
+        assert problem.view.weight.ge(0).all()
+        assert all(p.ge(0).all() for p in problem.source.non_negative_parameters())
 
 
 def test_without_a_bound_values_may_be_negative():
     problem = Problem(planted(), Plain(9, DIM), LONG)
-    problem.sweep(8)
+    problem.sweep(5)
     assert problem.vectors().lt(0).any()
 
 
@@ -267,7 +273,7 @@ def test_the_learning_rate_falls_from_sweep_to_sweep():
 
 def test_the_rows_that_others_see_are_the_new_vectors():
     log = planted()
-    for kind in KINDS:
+    for kind in (*KINDS, exploring):
         problem = Problem(log, kind(log.num_items), Composed())
         before = problem.view.weight.clone()
         problem.sweep()
@@ -275,7 +281,7 @@ def test_the_rows_that_others_see_are_the_new_vectors():
         assert not torch.equal(problem.view.weight, before)
 
 
-@pytest.mark.parametrize("size", [1, 3, 4, 9, 10])
+@pytest.mark.parametrize("size", [5, 9])
 def test_batches_of_rows_come_to_the_same_sum_and_the_same_solution(size):
     """With 9 ids and the row of unseen ones, the last batch may hold nobody."""
     whole = Problem(planted(), Plain(9, DIM))
@@ -285,10 +291,24 @@ def test_batches_of_rows_come_to_the_same_sum_and_the_same_solution(size):
     parts.moments = whole.moments
     assert parts.sweep(size=size) == pytest.approx(whole.sweep(), rel=1e-5)
     # Batches take turns, so that each has to find its way again after the others' steps.
-    descent = VectorDescent(parts.view, replace(LONG, decay=0.4), strength=1.0, non_negative=False)
-    parts.descent = descent
-    parts.sweep(12, size=size)
+    parts.descent = VectorDescent(parts.view, LONG, strength=1.0, non_negative=False)
+    parts.sweep(6, size=size)
     torch.testing.assert_close(parts.vectors(), whole.best(), rtol=1e-2, atol=1e-2)
+
+
+def test_penalties_count_once_in_a_sweep_however_many_batches_there_are():
+    """With one step, the gradients of all batches add up to that of the whole."""
+    found = []
+    for size in (10, 5):
+        torch.manual_seed(0)
+        problem = Problem(planted(), Plain(9, DIM, pull=4.0), replace(STILL, l2=7.0))
+        slopes = []
+        problem.descent.optimizer.register_step_pre_hook(
+            lambda *_, to=slopes, table=problem.source.table: to.append(table.grad.clone())
+        )
+        problem.sweep(size=size)
+        found.append(sum(slopes))
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-3)
 
 
 def test_equations_are_asked_for_once_in_a_sweep_and_none_is_for_the_unseen_row():
@@ -310,7 +330,7 @@ def test_equations_are_asked_for_once_in_a_sweep_and_none_is_for_the_unseen_row(
 # Going on.
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, exploring])
 @pytest.mark.parametrize("non_negative", [False, True])
 def test_going_on_from_a_saved_state_is_never_to_have_stopped(kind, non_negative, tmp_path):
     log = planted()
@@ -335,7 +355,7 @@ def test_going_on_from_a_saved_state_is_never_to_have_stopped(kind, non_negative
         assert torch.equal(two.model.state_dict()[name], value), name
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, exploring])
 @pytest.mark.parametrize("uncertainty", [False, True])
 @pytest.mark.parametrize("side", ["items", "both"])
 def test_least_squares_with_such_a_table_goes_on_as_if_it_had_never_stopped(
@@ -364,14 +384,14 @@ def test_least_squares_with_such_a_table_goes_on_as_if_it_had_never_stopped(
         assert torch.equal(two.state_dict()[name], value), name
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, exploring])
 @pytest.mark.parametrize("how", [LeastSquares(uncertainty=False), LeastSquares()])
 def test_least_squares_on_both_sides_explains_planted_ratings(kind, how):
     log = planted()
     model = Factorisation(FullEmbedding(log.num_users, DIM), kind(log.num_items))
     solver = AlternatingLeastSquares(model, log, how)
     solver.start(0)
-    losses = [solver.step() for _ in range(60)]
+    losses = [solver.step() for _ in range(25)]
     assert losses[-1] < 0.3 * float(np.var(log.target)) * len(log)
     assert losses[-1] < losses[1]
 

@@ -70,7 +70,7 @@ def compare(
     from celrec.cli._comparing import comparing, show_comparison
     from celrec.cli.train import fold_of
     from celrec.data.datasets.library import open_data
-    from celrec.evaluation.comparison import FULL, Comparison
+    from celrec.evaluation.comparison import FULL, PENALTIES, Comparison
     from celrec.evaluation.comparison_plot import draw_comparison, picture_kind
     from celrec.training.plan import Plan
 
@@ -92,7 +92,7 @@ def compare(
         _words("compression", compression),
         folds=[None] if folds is None else [fold_of(word) for word in _words("folds", folds)],
         name=data,
-        tune=tune,
+        penalties=PENALTIES if tune else (),
         path=out,
     )
     with comparing(comparison) as watch:

@@ -31,7 +31,7 @@ class BiasedEmbedding(Embedding):
 
     def __init__(self, rows: Embedding) -> None:
         super().__init__(rows.num_embeddings, rows.embedding_dim + 1, rows.padding_idx)
-        self.rows = rows
+        self.rows, self.prepared_with = rows, rows.prepared_with
         like = next(rows.parameters())
         self.bias = nn.Parameter(like.new_zeros(rows.num_embeddings + 1))
 
@@ -74,6 +74,11 @@ class BiasedEmbedding(Embedding):
         """Those of the rows."""
         return self.rows.num_rows
 
+    @property
+    def overrun(self) -> float:
+        """That of the rows: nobody asks for biases by the row."""
+        return self.rows.overrun
+
     @torch.no_grad()
     def grow(self, num_embeddings: int) -> None:
         """New ids begin with the bias of unseen ones."""
@@ -81,6 +86,14 @@ class BiasedEmbedding(Embedding):
         more = num_embeddings - self.num_embeddings
         self._grown(num_embeddings)
         self.bias.data = torch.cat([self.bias, self.bias[-1:].expand(more)])
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        # A saved table may have grown: its number of ids is that of the saved biases.
+        saved = state_dict.get(f"{prefix}bias")
+        if saved is not None and len(saved) != len(self.bias):
+            self.bias.data = self.bias.new_zeros(len(saved))
+            self.num_embeddings = len(saved) - 1
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def settings(self) -> dict[str, Any]:
         """The table that it is made from."""

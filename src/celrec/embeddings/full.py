@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -61,6 +63,14 @@ class FullEmbedding(SharedRows):
         more = num_embeddings - self.num_embeddings
         self._grown(num_embeddings)
         self.weight.data = torch.cat([self.weight, self.weight[-1:].expand(more, -1)])
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        # A saved table may have grown: its number of ids is that of the saved rows.
+        saved = state_dict.get(f"{prefix}weight")
+        if saved is not None and len(saved) != len(self.weight):
+            self.weight.data = self.weight.new_zeros(len(saved), self.embedding_dim)
+            self.num_embeddings = len(saved) - 1
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def memory(self, *, training: bool = False) -> Memory:
         """No index: an id is its own row."""

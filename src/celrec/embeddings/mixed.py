@@ -122,6 +122,14 @@ class MixedEmbedding(SharedRows):
         self._grown(num_embeddings)
         self.row = torch.cat([self.row, self.row[-1:].expand(num_embeddings - before)])
 
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        # A saved table may have grown: its number of ids is that of the saved row numbers.
+        saved = state_dict.get(f"{prefix}row")
+        if saved is not None and len(saved) != len(self.row):
+            self.row = self.row.new_zeros(len(saved))
+            self.num_embeddings = len(saved) - 1
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
     def settings(self) -> dict[str, Any]:
         """See `Embedding`."""
         return {

@@ -13,6 +13,7 @@ from celrec.embeddings.embedding import Embedding
 from celrec.embeddings.memory import Memory
 from celrec.embeddings.shared_rows import SharedRows
 from celrec.embeddings.traits import Traits
+from celrec.embeddings.tree import TreeEmbedding
 from celrec.errors import CelrecError
 
 _MOST = 127
@@ -52,7 +53,10 @@ class QuantisedEmbedding(Embedding):
 
     def __init__(self, rows: SharedRows, *, packed: bool = False, seed: int = 0) -> None:
         super().__init__(rows.num_embeddings, rows.embedding_dim, rows.padding_idx)
+        if isinstance(rows, TreeEmbedding):
+            raise CelrecError("rows must not be a tree that is still trained; pass its settled()")
         self.rows, self.packed, self.seed = rows, False, seed
+        self.prepared_with = rows.prepared_with
         device, count = rows.weight.device, len(rows.weight)
         self.register_buffer("_rounds", torch.zeros((), dtype=torch.int64, device=device))
         if rows.weight.is_floating_point():
@@ -154,6 +158,14 @@ class QuantisedEmbedding(Embedding):
         of_row = self.step if self.packed else self.stretch
         more = len(self.rows.weight) - len(of_row)
         of_row.data = torch.cat([of_row, of_row[-1:].expand(more)])
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        # The rows may have grown: there are as many of them as there are steps.
+        for name in ("step", "stretch"):
+            saved, held = state_dict.get(f"{prefix}{name}"), getattr(self, name, None)
+            if saved is not None and held is not None and len(saved) != len(held):
+                held.data = held.new_zeros(len(saved))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def settings(self) -> dict[str, Any]:
         """The table that it is made from, and whether it is packed."""

@@ -110,7 +110,7 @@ class TreeEmbedding(FullEmbedding):
         if not bool(self.centre.any()):  # nobody has begun
             self._plant(torch.Generator().manual_seed(0))
         for _ in range(_SWEEPS):
-            nearest = torch.cdist(leaves, self.centre).min(1)
+            nearest = _distances(leaves, self.centre).min(1)
             labels = self._without_empty(nearest.indices, nearest.values)
             self.assignment.copy_(labels)
             sums = torch.zeros_like(self.centre).index_add_(0, labels, leaves)
@@ -205,3 +205,9 @@ class TreeEmbedding(FullEmbedding):
                 sizes[old] -= 1
                 labels[leaf] = empty.pop()
         return labels
+
+
+def _distances(first: Tensor, second: Tensor) -> Tensor:
+    """Of all pairs, from differences: products would lose what rows far from 0 differ in."""
+    wide = torch.promote_types(first.dtype, torch.float32)
+    return torch.cdist(first.to(wide), second.to(wide), compute_mode="donot_use_mm_for_euclid_dist")

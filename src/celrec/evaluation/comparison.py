@@ -25,7 +25,7 @@ FULL = "full"
 """What times are told in."""
 CLUSTERED = ("cel", "cel-int8")
 PENALTIES = (0.5, 1.0, 2.0, 4.0)
-"""What is tried for each method when it is tuned."""
+"""What is worth trying."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,9 @@ class Comparison:
     """Every method at every compression on every fold; what is finished is kept at once.
 
     With `path`, each finished cell becomes a line of that file, and cells that it holds are
-    not trained again: what was interrupted goes on where it was. With `tune`, each method is
-    given the same trials: the strength of all penalties is chosen on validation data among
-    `PENALTIES`; how long to train is chosen so in any case.
+    not trained again: what was interrupted goes on where it was. Each method is given the same
+    trials: the strength of its penalties is chosen on validation data among `penalties`, if
+    there are any; how long to train is chosen so in any case.
 
     >>> import celrec
     >>> log = celrec.Planted(rows=2000, users=30, items=40, item_clusters=4).interactions()
@@ -93,10 +93,10 @@ class Comparison:
         *,
         folds: Sequence[tuple[int, int] | None] = (None,),
         name: str = "",
-        tune: bool = False,
+        penalties: Sequence[float] = (),
         path: Path | None = None,
     ) -> None:
-        self._log, self._tune, self._path = plan.prepared(log), tune, path
+        self._log, self._penalties, self._path = plan.prepared(log), list(penalties), path
         self._seed, self._name = plan.seed, name
         self.plans: list[Plan] = []
         """What is compared."""
@@ -144,9 +144,9 @@ class Comparison:
         else:
             split = Split.fold(self._log, *fold, seed=self._seed)
         trials: dict[float, float] = {}
-        if self._tune:
-            for penalty in PENALTIES:
-                trials[penalty] = validate(split, replace(plan, penalty=penalty), watch)
+        for penalty in self._penalties:
+            trials[penalty] = validate(split, replace(plan, penalty=penalty), watch)
+        if trials:
             plan = replace(plan, penalty=min(trials, key=lambda tried: trials[tried]))
         begun = time.perf_counter()
         fitted = fit(split, plan, watch)
@@ -161,7 +161,7 @@ class Comparison:
             "test": measure(model, plan, split.test, counts),
             "valid": fitted.valid_loss,
             "steps": fitted.steps,
-            "penalty": plan.penalty if self._tune else None,
+            "penalty": plan.penalty if trials else None,
             "trials": {str(penalty): loss for penalty, loss in trials.items()},
             "rows": sum(table.num_rows for table in tables),
             "overrun": max(table.overrun for table in tables),
@@ -209,7 +209,7 @@ class Comparison:
         )
 
     def _key(self, plan: Plan, fold: tuple[int, int] | None) -> str:
-        what = {"data": self._name, "tuned": self._tune, "fold": fold, **asdict(plan)}
+        what = {"data": self._name, "penalties": self._penalties, "fold": fold, **asdict(plan)}
         return json.dumps(what, sort_keys=True)
 
     def _read(self) -> dict[str, dict[str, Any]]:

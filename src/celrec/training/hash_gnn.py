@@ -88,8 +88,8 @@ def hash_codes(
 
 def _graph(log: Interactions) -> tuple[Tensor, Tensor]:
     """Users × items and items × users: how far ratings are above the mean, over the neighbours."""
-    apart = log.target - log.target.mean(dtype=np.float64)
-    scale = float(np.abs(apart).mean()) or 1.0
+    apart = log.target - (log.target.mean(dtype=np.float64) if len(log) else 0.0)
+    scale = float(np.abs(apart).mean()) if apart.any() else 1.0
     values = torch.from_numpy((apart / scale).astype(np.float32))
     user, item = (torch.from_numpy(ids.astype(np.int64)) for ids in (log.user, log.item))
     size = (log.num_users, log.num_items)

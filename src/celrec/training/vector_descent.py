@@ -73,8 +73,9 @@ class VectorDescent:
             if not len(ids):
                 continue
             matrices, right = (part[: len(ids)] for part in equations(rows))
+            share = len(ids) / source.num_embeddings
             for _ in range(self.how.steps):
-                self._step(ids, matrices, right, noise)
+                self._step(ids, matrices, right, noise, share)
             with torch.no_grad():
                 vectors = source(ids)
                 left += float((vectors * (_times(matrices, vectors) - 2 * right)).sum())
@@ -94,7 +95,10 @@ class VectorDescent:
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": state["optimizer"], "param_groups": groups})
 
-    def _step(self, ids: Tensor, matrices: Tensor, right: Tensor, noise: float) -> None:
+    def _step(
+        self, ids: Tensor, matrices: Tensor, right: Tensor, noise: float, share: float
+    ) -> None:
+        """`share` is that of the ids: all batches together have the penalties once."""
         source = self.table.source
         self.optimizer.zero_grad()
         with torch.enable_grad():
@@ -102,10 +106,11 @@ class VectorDescent:
             slope = 2 * (_times(matrices, vectors.detach()) - right)
             vectors.backward(slope)
             if (penalty := source.penalty()) is not None:
-                (self._strength * penalty).backward()  # type: ignore[no-untyped-call]
+                (share * self._strength * penalty).backward()  # type: ignore[no-untyped-call]
+        l2 = 2 * noise * self.how.l2 * share
         for parameter in source.parameters():
             if parameter.grad is not None:
-                parameter.grad.add_(parameter.detach(), alpha=2 * noise * self.how.l2)
+                parameter.grad.add_(parameter.detach(), alpha=l2)
         self.optimizer.step()
         self._bound()
 
