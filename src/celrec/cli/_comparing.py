@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+import typer
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -49,11 +50,9 @@ def comparing(comparison: Comparison) -> Iterator[Callable[[int, Plan], Watcher]
 
 def show_methods() -> None:
     """Print the name of every method and what it is."""
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    for name, method in METHODS.items():
-        table.add_row(name, method.told)
-    table.add_row("prehashK", "mixtures of K rows")
-    Console(highlight=False).print(table)
+    known = {name: method.told for name, method in METHODS.items()}
+    for name, told in {**known, "prehashK": "mixtures of K rows"}.items():
+        typer.echo(f"{name:12}  {told}")
 
 
 def show_comparison(data: str, plan: Plan, standings: Sequence[Standing]) -> None:

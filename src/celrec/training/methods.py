@@ -135,40 +135,62 @@ def _tree(*, root: bool, share: bool) -> Callable[[Request], TreeEmbedding]:
 
 METHODS: dict[str, Method] = {
     # Its clusters come from the plan, so `building` makes its tables.
-    "cel": Method("clusters that split and re-form", _full),
-    "cel-int8": Method("the same, with rows of eight bits", _full),
+    "cel": Method("rows shared in clusters that split and re-form", _full),
+    "cel-int8": Method("the same, in rows of eight bits", _full),
     "full": Method("a row for each id", _full, compressed=False),
     "int8": Method(
         "a row of eight bits for each id",
         lambda request: QuantisedEmbedding(_full(request), seed=request.seed),
         compressed=False,
     ),
-    "modulo": Method("the hashing trick", _hashed(ModuloEmbedding)),
-    "bh": Method("binary code hashing", _hashed(BinaryCodeEmbedding), composed=True),
+    "modulo": Method("rows shared by chance: the hashing trick", _hashed(ModuloEmbedding)),
+    "bh": Method(
+        "sums of rows that the bits of a hash choose: binary codes",
+        _hashed(BinaryCodeEmbedding),
+        composed=True,
+    ),
     "bh-skip": Method(
-        "the same, bits dealt in turn", _hashed(BinaryCodeEmbedding, split="skip"), composed=True
+        "the same, bits dealt out in turn",
+        _hashed(BinaryCodeEmbedding, split="skip"),
+        composed=True,
     ),
     "bh-ids": Method(
-        "binary codes that are the places of integer ids", _binary_code_of_ids, composed=True
+        "the same, bits of the place of an integer id among all", _binary_code_of_ids, composed=True
     ),
-    "ae": Method("adaptive: warm ids have rows of their own", _adaptive),
-    "hashgnn": Method("codes of a network on the graph", _hash_gnn),
-    "prehash4": Method("mixtures of 4 rows", _prehash(4), composed=True),
-    "prehash": Method("mixtures of all rows", _prehash(None), composed=True),
-    "etree": Method("a tree of depth 3, shared", _tree(root=True, share=True), tree=True),
-    "etree-leaves": Method("its leaves", _tree(root=True, share=False), tree=True),
-    "jnkm": Method("k-means beside the factors", _tree(root=False, share=True), tree=True),
-    "jnkm-leaves": Method("its leaves", _tree(root=False, share=False), tree=True),
+    "ae": Method("rows of their own for warm ids, others by chance: adaptive", _adaptive),
+    "hashgnn": Method("rows shared by codes from a network on the graph: HashGNN", _hash_gnn),
+    "prehash4": Method("mixtures of 4 rows: PreHash", _prehash(4), composed=True),
+    "prehash": Method("mixtures of all rows: PreHash", _prehash(None), composed=True),
+    "etree": Method(
+        "rows of a tree that a full table was drawn to: eTree",
+        _tree(root=True, share=True),
+        tree=True,
+    ),
+    "etree-leaves": Method("that full table", _tree(root=True, share=False), tree=True),
+    "jnkm": Method(
+        "centres that a full table was drawn to: JNKM", _tree(root=False, share=True), tree=True
+    ),
+    "jnkm-leaves": Method("that full table", _tree(root=False, share=False), tree=True),
     "qr": Method(
-        "products of rows, by quotient and remainder",
+        "products of rows, by quotient and remainder: QR",
         _hashed(CompositionalEmbedding),
         composed=True,
     ),
-    "cce": Method("clustered compositional", _hashed(CceEmbedding), composed=True),
-    "robe": Method("chunks of one array", _hashed(RobeEmbedding), composed=True),
-    "tt": Method("tensor trains", _hashed(TensorTrainEmbedding), composed=True),
-    "dhe": Method("a network on hashes", _hashed(DeepHashEmbedding), composed=True),
-    "cafe": Method("rows of their own for large gradients", _hashed(CafeEmbedding), composed=True),
+    "cce": Method(
+        "sums of a cluster's row and a hashed one, by column: CCE",
+        _hashed(CceEmbedding),
+        composed=True,
+    ),
+    "robe": Method("pieces of one array: ROBE", _hashed(RobeEmbedding), composed=True),
+    "tt": Method(
+        "products of small matrices: TT-Rec", _hashed(TensorTrainEmbedding), composed=True
+    ),
+    "dhe": Method("a network on hashes: DHE", _hashed(DeepHashEmbedding), composed=True),
+    "cafe": Method(
+        "rows of their own for ids with large gradients: CAFE",
+        _hashed(CafeEmbedding),
+        composed=True,
+    ),
 }
 
 
