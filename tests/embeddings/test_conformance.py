@@ -19,6 +19,7 @@ from celrec.embeddings.hash_code import HashCodeEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
+from celrec.embeddings.prehash_history import HistoryPreHashEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.embeddings.registry import EMBEDDINGS
 from celrec.embeddings.robe import RobeEmbedding
@@ -140,6 +141,15 @@ def prehash_of_all(**options):
     return prehash(k=None, **options)
 
 
+def prehash_history(**options):
+    table = HistoryPreHashEmbedding(
+        IDS, DIM, rows=5, k=2, length=3, partner_rows=4, hidden=6, seed=11, **options
+    )
+    table.bind(torch.tensor([4, 9]))
+    table.remember(torch.tensor([1, 1, 8, 2, 7]), torch.tensor([5, 6, 7, 5, 3]))
+    return table
+
+
 def tree(root=True, share=True, dim=DIM, **options):
     table = TreeEmbedding(IDS, dim, rows=4, root=root, share=share, pull=3.0, **options)
     table.grow_tree(torch.Generator().manual_seed(0))
@@ -199,6 +209,7 @@ STATES = {
     "mixed": [mixed],
     "modulo": [modulo],
     "prehash": [prehash, prehash_of_all],
+    "prehash-history": [prehash_history],
     "quantised": [quantised, packed, quantised_full, quantised_adaptive],
     "robe": [signed, robe],
     "tensor-train": [tensor_train],
@@ -239,6 +250,12 @@ def test_ids_may_be_narrower_than_the_number_of_ids(dtype):
         torch.testing.assert_close(table(ids.to(dtype)), table(ids))
 
 
+def anchored(table):
+    """With rows for ids, as far as there are any: mixtures are shorter than rows."""
+    table.bind(torch.arange(min(table.num_embeddings, len(table.weight))))
+    return table
+
+
 def large(name, *, ids=1000, dim=DIM, rows=1000):
     """A table of each method with that many numbers, as far as it can be asked for."""
     made = {
@@ -246,6 +263,7 @@ def large(name, *, ids=1000, dim=DIM, rows=1000):
         "cel": lambda: ClusteredEmbedding(ids, dim, max_clusters=rows),
         "full": lambda: FullEmbedding(ids, dim),
         "mixed": lambda: MixedEmbedding(ids, dim, shared_rows=rows // 2, private_rows=rows // 2),
+        "prehash-history": lambda: anchored(HistoryPreHashEmbedding(ids, dim, rows=rows)),
         "quantised": lambda: QuantisedEmbedding(large("modulo", ids=ids, dim=dim, rows=rows)),
     }
     return made.get(name, lambda: EMBEDDINGS[name](ids, dim, rows=rows))()

@@ -18,6 +18,7 @@ from celrec.embeddings.hash_code import HashCodeEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
+from celrec.embeddings.prehash_history import HistoryPreHashEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.embeddings.registry import EMBEDDINGS, describe_embedding, make_embedding
 from celrec.embeddings.robe import RobeEmbedding
@@ -135,6 +136,15 @@ def etree():
     return TreeEmbedding(IDS, 3, rows=4)
 
 
+def prehash_history():
+    table = HistoryPreHashEmbedding(
+        IDS, 3, rows=5, k=2, length=3, partner_rows=4, hidden=6, seed=11
+    )
+    table.bind(torch.tensor([4, 0]))
+    table.remember(torch.tensor([1, 1, 8, 2]), torch.tensor([5, 6, 7, 5]))
+    return table
+
+
 METHODS = {
     "adaptive": [adaptive],
     "biased": [biased, biased_mixed, biased_quantised],
@@ -149,6 +159,7 @@ METHODS = {
     "mixed": [mixed],
     "modulo": [modulo],
     "prehash": [prehash, prehash_of_all],
+    "prehash-history": [prehash_history],
     "quantised": [quantised, packed],
     "robe": [robe],
     "tensor-train": [tensor_train],
@@ -195,6 +206,15 @@ SETTINGS = {
         "explorations": 40,
         "pull": 0.3,
         "seed": 7,
+    },
+    prehash_history: {
+        **COMMON,
+        "rows": 5,
+        "k": 2,
+        "length": 3,
+        "partner_rows": 4,
+        "hidden": 6,
+        "seed": 11,
     },
     robe: {**COMMON, "rows": 4, "chunk": 2, "signs": True, "seed": 9},
     tensor_train: {**COMMON, "rows": 12, "seed": 10},

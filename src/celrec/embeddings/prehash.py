@@ -74,8 +74,7 @@ class PreHashEmbedding(Embedding):
         nn.init.normal_(self.weight, std=embedding_dim**-0.5)
         nn.init.normal_(self.logit, std=_NOISE)
         if self.k < rows:
-            generator = torch.Generator().manual_seed(seed)
-            drawn = torch.rand(num_embeddings, rows, generator=generator).argsort(1)[:, : self.k]
+            drawn = _different(num_embeddings, self.k, rows, seed)
             self.register_buffer("bucket", drawn.to(device, narrowest(rows)))
             gain = torch.zeros(num_embeddings, tries, device=device, dtype=self.weight.dtype)
             self.register_buffer("gain", gain)
@@ -183,3 +182,15 @@ class PreHashEmbedding(Embedding):
     def extra_repr(self) -> str:
         """See `nn.Module`."""
         return f"{super().extra_repr()}, {self.k} of {len(self.weight)} rows"
+
+
+def _different(ids: int, k: int, rows: int, seed: int) -> Tensor:
+    """For each id k of the rows, all different and each set as likely as any other (Floyd)."""
+    generator = torch.Generator().manual_seed(seed)
+    chosen = torch.empty(ids, k, dtype=torch.int64)
+    for place in range(k):
+        last = rows - k + place
+        drawn = torch.randint(last + 1, (ids,), generator=generator)
+        taken = (chosen[:, :place] == drawn.unsqueeze(1)).any(1)
+        chosen[:, place] = torch.where(taken, last, drawn)
+    return chosen

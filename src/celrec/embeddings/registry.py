@@ -19,6 +19,7 @@ from celrec.embeddings.hash_code import HashCodeEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
+from celrec.embeddings.prehash_history import HistoryPreHashEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.embeddings.robe import RobeEmbedding
 from celrec.embeddings.tensor_train import TensorTrainEmbedding
@@ -39,6 +40,7 @@ EMBEDDINGS: dict[str, Callable[..., Embedding]] = {
     "mixed": MixedEmbedding,
     "modulo": ModuloEmbedding,
     "prehash": PreHashEmbedding,
+    "prehash-history": HistoryPreHashEmbedding,
     "quantised": QuantisedEmbedding,
     "robe": RobeEmbedding,
     "tensor-train": TensorTrainEmbedding,
