@@ -29,6 +29,7 @@ bench: install
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/offline.py
 	$(BIN)/python benchmarks/models.py
+	$(BIN)/python benchmarks/embeddings.py
 
 slow: install
 	$(BIN)/python -m pytest -m slow

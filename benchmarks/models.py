@@ -11,13 +11,13 @@ size), 64 dimensions:
 Run by `make bench`; nothing else may run beside it.
 """
 
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 from _ratings import ratings
+from _timing import seconds_each
 from torch import Tensor, nn
 
 from celrec import Interactions, Plan, Split
@@ -33,19 +33,6 @@ from celrec.training.recommender import Recommender
 from celrec.training.samples import Samples
 
 _DIM, _BATCH, _CANDIDATES, _LENGTH = 64, 2048, 50, 20
-
-
-def seconds_each(steps: list[Callable[[], object]], repeats: int) -> list[float]:
-    """Medians, the alternatives in turns."""
-    times: list[list[float]] = [[] for _ in steps]
-    for step in steps:
-        step()
-    for _ in range(repeats):
-        for step, mine in zip(steps, times, strict=True):
-            start = time.perf_counter()
-            step()
-            mine.append(time.perf_counter() - start)
-    return [statistics.median(mine) for mine in times]
 
 
 @torch.no_grad()

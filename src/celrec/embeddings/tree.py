@@ -19,6 +19,7 @@ from celrec.embeddings.traits import Traits
 from celrec.errors import CelrecError
 
 _SWEEPS = 5
+_AT_ONCE = 1 << 24  # distances
 
 
 class TreeEmbedding(FullEmbedding):
@@ -110,8 +111,7 @@ class TreeEmbedding(FullEmbedding):
         if not bool(self.centre.any()):  # nobody has begun
             self._plant(torch.Generator().manual_seed(0))
         for _ in range(_SWEEPS):
-            nearest = _distances(leaves, self.centre).min(1)
-            labels = self._without_empty(nearest.indices, nearest.values)
+            labels = self._without_empty(*_nearest(leaves, self.centre))
             self.assignment.copy_(labels)
             sums = torch.zeros_like(self.centre).index_add_(0, labels, leaves)
             sizes = torch.bincount(labels, minlength=count).to(sums).unsqueeze(1)
@@ -207,7 +207,17 @@ class TreeEmbedding(FullEmbedding):
         return labels
 
 
-def _distances(first: Tensor, second: Tensor) -> Tensor:
-    """Of all pairs, from differences: products would lose what rows far from 0 differ in."""
-    wide = torch.promote_types(first.dtype, torch.float32)
-    return torch.cdist(first.to(wide), second.to(wide), compute_mode="donot_use_mm_for_euclid_dist")
+def _nearest(leaves: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
+    """The centre that each leaf is nearest to, and how far it is, in bounded memory.
+
+    From differences: products would lose what rows far from 0 differ in.
+    """
+    wide = torch.promote_types(leaves.dtype, torch.float32)
+    found = [
+        torch.cdist(
+            part.to(wide), centres.to(wide), compute_mode="donot_use_mm_for_euclid_dist"
+        ).min(1)
+        for part in torch.split(leaves, max(1, _AT_ONCE // len(centres)))
+    ]
+    labels, distances = (torch.cat([pair[n] for pair in found]) for n in (1, 0))
+    return labels, distances
