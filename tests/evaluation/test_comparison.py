@@ -151,6 +151,12 @@ def test_conversions_are_told_by_the_area_under_the_curve(log, monkeypatch):
     assert not first.better(first.mean + 0.1)
 
 
+def test_ticks_are_those_of_what_was_trained_not_of_what_is_left(log):
+    tree, leaves = Comparison(log, PLAN, ["etree", "jnkm-leaves"], ["4"]).run()
+    assert tree.ticks == leaves.ticks == "✗✗✗"
+    assert tree.training > tree.serving
+
+
 def test_both_sides_are_counted_where_both_are_compressed(log):
     (items,) = Comparison(log, PLAN, ["modulo"], ["5"]).run()
     (both,) = Comparison(log, replace(PLAN, side="both"), ["modulo"], ["5"]).run()

@@ -32,7 +32,7 @@ def trained():
     training = OfflineTraining(model, split.train, split.valid, how)
     training.start()
     judgements = {"choose": training.run()}
-    return split, plan, Fit(model, judgements, {"choose": training.best}, {})
+    return split, plan, Fit(model, judgements, {"choose": training.best}, {}, {})
 
 
 def save(path, trained, source=None, result=None):

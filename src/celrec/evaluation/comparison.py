@@ -165,7 +165,7 @@ class Comparison:
             "trials": {str(penalty): loss for penalty, loss in trials.items()},
             "rows": sum(table.num_rows for table in tables),
             "overrun": max(table.overrun for table in tables),
-            "ticks": tables[0].traits.ticks,
+            "ticks": fitted.traits[sides[0]].ticks,
             "table": sum(memory.table for memory in memories),
             "index": sum(memory.index for memory in memories),
             "training": sum(fitted.training_bytes[side] for side in sides),

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from celrec.data.interactions import Interactions
 from celrec.data.split import Split
 from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.traits import Traits
 from celrec.errors import CelrecError
 from celrec.training.building import make_model
 from celrec.training.checkpoint import Checkpoint
@@ -53,6 +54,8 @@ class Fit:
     """What validation data liked best in each stage."""
     training_bytes: dict[str, int]
     """What each table held while it was trained, or prepared if that was more."""
+    traits: dict[str, Traits]
+    """What each table promised while it was trained; what is left of it may promise more."""
     growth: str | None = None
     """Why there are as many clusters as there are, where validation data chose that too."""
 
@@ -103,8 +106,9 @@ def fit(
         side: max(table.memory(training=True).total, table.prepared_with)
         for side, table in model.whole_tables.items()
     }
+    traits = {side: table.traits for side, table in model.whole_tables.items()}
     _leave(model)
-    return Fit(model, first.judgements, first.chosen, held, first.growth)
+    return Fit(model, first.judgements, first.chosen, held, traits, first.growth)
 
 
 def validate(split: Split, plan: Plan, watch: Watcher = lambda _, __: None) -> float:
