@@ -16,7 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from celrec import load_dataset
-from celrec.evaluation.comparison import CLUSTERED, PENALTIES, Comparison, Standing
+from celrec.evaluation.comparison import (
+    CLUSTERED,
+    PENALTIES,
+    Comparison,
+    Standing,
+    clustered_instead,
+)
 from celrec.evaluation.comparison_plot import draw_comparison
 from celrec.training.plan import Plan
 
@@ -24,7 +30,7 @@ _SIZES = {"ml-100k": ("84", "17", "8"), "ml-1m": ("200", "40", "20")}
 _METHODS = (
     *("full", "cel", "cel-int8", "modulo", "ae", "hashgnn", "etree", "etree-leaves", "jnkm"),
     *("jnkm-leaves", "bh-ids", "bh", "prehash4", "prehash", "robe", "qr", "cce", "tt", "dhe"),
-    *("cafe", "int8"),
+    *("cafe", "int8", "bh-skip"),
 )
 # Mean over five folds, as the paper has it: 100 %, 5 %, 1 %, 0.5 % (None: not there).
 _PAPER: dict[str, dict[str, tuple[float | None, ...]]] = {
@@ -101,12 +107,6 @@ def group(one: Standing) -> str:
     return "100%" if one.embedding.endswith("-leaves") else one.compression
 
 
-def instead(one: Standing, every: list[Standing]) -> float | None:
-    """The best of CEL's with no more bytes for serving."""
-    ours = [o.mean for o in every if o.embedding in CLUSTERED and o.serving <= one.serving]
-    return min(ours, default=None)
-
-
 def show(data: str, standings: list[Standing]) -> None:
     print(
         "| rows asked | method | ticks | rows | penalty | test MSE | cold | paper's | table |",
@@ -118,7 +118,7 @@ def show(data: str, standings: list[Standing]) -> None:
         mine = [one for one in standings if group(one) == size]
         best = min((one.mean for one in mine), default=0.0)
         for one in sorted(mine, key=lambda one: one.mean):
-            theirs, ours = paper(data, one), instead(one, standings)
+            theirs, ours = paper(data, one), clustered_instead(one, standings)
             told = "–" if theirs is None else f"{theirs:.4f}"
             missed = "" if theirs is None or one.mean <= theirs else " (not reached)"
             mean = f"**{one.mean:.4f}**" if one.mean == best else f"{one.mean:.4f}"

@@ -121,6 +121,13 @@ def test_a_file_of_something_else_is_not_touched(log, tmp_path, text):
     assert path.read_text() == text
 
 
+def test_a_folder_and_bytes_that_are_no_text_are_told(log, tmp_path):
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
+    for path in (tmp_path, tmp_path / "bytes"):
+        with pytest.raises(CelrecError, match="not a file of cells that can be read"):
+            Comparison(log, PLAN, ["modulo"], ["5"], path=path)
+
+
 def test_unknown_methods_and_sizes_are_told_before_anything_is_trained(log):
     with pytest.raises(CelrecError, match="embedding must be one of"):
         Comparison(log, PLAN, ["modulo", "magic"], ["5"])

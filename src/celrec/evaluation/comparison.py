@@ -131,7 +131,7 @@ class Comparison:
             cells = [self._cells[key] for key in keys if key in self._cells]
             if cells:
                 found.append(self._standing(plan, cells))
-        return [replace(one, clustered_instead=_instead(one, found)) for one in found]
+        return [replace(one, clustered_instead=clustered_instead(one, found)) for one in found]
 
     def _pairs(self) -> Iterator[tuple[Plan, tuple[int, int] | None]]:
         for fold in self._folds:
@@ -215,8 +215,14 @@ class Comparison:
     def _read(self) -> dict[str, dict[str, Any]]:
         if self._path is None or not self._path.exists():
             return {}
+        try:
+            lines = self._path.read_text().splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise CelrecError(
+                f"{self._path}: not a file of cells that can be read; name another file"
+            ) from error
         cells = {}
-        for number, line in enumerate(self._path.read_text().splitlines(), 1):
+        for number, line in enumerate(lines, 1):
             try:
                 one = json.loads(line)
                 cells[json.dumps(one["cell"], sort_keys=True)] = one["found"]
@@ -238,8 +244,8 @@ class Comparison:
                 temporary.write_text("".join(lines))
 
 
-def _instead(one: Standing, every: list[Standing]) -> float | None:
-    """The best value of CEL's with no more bytes than this one takes."""
+def clustered_instead(one: Standing, every: Sequence[Standing]) -> float | None:
+    """The best value of CEL's with no more bytes for serving than this one takes."""
     values = [
         other.mean
         for other in every

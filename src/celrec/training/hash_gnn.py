@@ -79,9 +79,10 @@ def hash_codes(
         torch.manual_seed(seed)
         sides = {"users": log.num_users, "items": log.num_items}
         encoders = {name: _Encoder(ids, how.dim, bits) for name, ids in sides.items()}
-        _train(encoders, log, side, how, torch.Generator().manual_seed(seed))
+        graph = _graph(log)
+        _train(encoders, graph, log, side, how, torch.Generator().manual_seed(seed))
         with torch.no_grad():
-            numbers = _encode(encoders, _graph(log))[side]
+            numbers = _encode(encoders, graph)[side]
     held = sum(p.nbytes for encoder in encoders.values() for p in encoder.parameters())
     return numbers >= 0, held
 
@@ -114,6 +115,7 @@ def _encode(encoders: dict[str, _Encoder], graph: tuple[Tensor, Tensor]) -> dict
 
 def _train(
     encoders: dict[str, _Encoder],
+    graph: tuple[Tensor, Tensor],
     log: Interactions,
     side: str,
     how: HashGnn,
@@ -121,7 +123,6 @@ def _train(
 ) -> None:
     if not len(log):
         return
-    graph = _graph(log)
     user, item = (torch.from_numpy(ids.astype(np.int64)) for ids in (log.user, log.item))
     means = np.bincount(log.user, log.target) / np.maximum(np.bincount(log.user), 1)
     liked = torch.from_numpy(log.target > means[log.user])
