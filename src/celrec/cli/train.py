@@ -91,7 +91,11 @@ def train(
         float, typer.Option(help="How many times as strong as usual penalties are.")
     ] = 1.0,
     fold: Annotated[
-        str | None, typer.Option(help="Test on fold K of N, as in 1/5; else on a random fifth.")
+        str | None,
+        typer.Option(
+            help="Test on fold K of N, as in 1/5, or with `time` on the latest fifth; "
+            "else on a random fifth."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the split, the start and the moves.")] = 0,
     out: Annotated[
@@ -207,6 +211,8 @@ def split_of(log: Interactions, fold: str | None, seed: int) -> Split:
 
     if fold is None:
         return Split.random(log, seed=seed)
+    if fold == "time":
+        return Split.chronological(log)
     return Split.fold(log, *fold_of(fold), seed=seed)
 
 

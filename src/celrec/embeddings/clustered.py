@@ -135,17 +135,26 @@ class ClusteredEmbedding(SharedRows):
         Predictions are the same just after as just before. Gives the new cluster.
         """
         self._check_active(cluster)
-        new = self.num_clusters
-        if new == self.max_clusters:
-            raise CelrecError(f"all {self.max_clusters} clusters are in use; raise max_clusters")
         seen = (leaving >= 0) & (leaving < self.num_embeddings)
         if not len(leaving) or not bool((seen & (self.row_of(leaving) == cluster)).all()):
             raise CelrecError(f"leaving must be one or more members of cluster {cluster}")
         if len(leaving) >= int((self.assignment[:-1] == cluster).sum()):
             raise CelrecError(f"leaving: at least one member must stay in cluster {cluster}")
-        self.weight[new] = self.weight[cluster]
+        new = self.open(cluster)
         self.assignment[leaving] = new
-        self.parent[new] = cluster
+        return new
+
+    @torch.no_grad()
+    def open(self, parent: int) -> int:
+        """Activate the next cluster, with a copy of the row of `parent`; gives its number.
+
+        It has no members yet: whoever opens it has to see to that.
+        """
+        new = self.num_clusters
+        if new == self.max_clusters:
+            raise CelrecError(f"all {self.max_clusters} clusters are in use; raise max_clusters")
+        self.weight[new] = self.weight[parent]
+        self.parent[new] = parent
         self._active += 1
         return new
 

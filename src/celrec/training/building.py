@@ -15,9 +15,12 @@ from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.embedding import Embedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.embeddings.registry import describe_embedding, make_embedding
 from celrec.errors import CelrecError
+from celrec.models.biased_dot_product import BiasedDotProduct
+from celrec.models.dot_product import DotProduct
 from celrec.models.interaction import Interaction
 from celrec.models.registry import MODELS
 from celrec.training.clusterings import starting_clusters
@@ -26,7 +29,8 @@ from celrec.training.feature_tables import FeatureTables
 from celrec.training.losses import LOSSES, Loss, rating_and_conversion
 from celrec.training.methods import Request, find_method
 from celrec.training.model import Model
-from celrec.training.plan import SIDES, Plan
+from celrec.training.online import Online
+from celrec.training.plan import LITE, SIDES, Plan
 from celrec.training.recommender import Recommender
 
 _HISTORY = 20
@@ -36,7 +40,7 @@ def make_model(
     log: Interactions, plan: Plan, clusters: dict[str, NDArray[np.int64]] | None = None
 ) -> Model:
     """Untrained tables as the plan asks for, or with given clusters for some of them."""
-    if plan.model in ("nmf", "mf"):
+    if plan.factorised:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(plan.seed)
             tables = _tables(log, plan, clusters or {}, plan.dim)
@@ -45,12 +49,12 @@ def make_model(
             return Factorisation(BiasedEmbedding(users), BiasedEmbedding(items))
         return Factorisation(users, items)
     known = [
-        EncodedFeature.all_of(table) if plan.features else []
+        EncodedFeature.all_of(table) if plan.features and plan.network else []
         for table in (log.user_features, log.item_features)
     ]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(plan.seed)
-        network = MODELS[plan.model](plan.dim, sum(map(len, known)) + len(log.columns))
+        network = _interaction(plan, sum(map(len, known)) + len(log.columns))
         tables = _tables(log, plan, clusters or {}, plan.dim + network.extra_columns)
         length = _HISTORY if network.uses_history else 0
         return _recommender(plan, network, tables, known, length)
@@ -76,7 +80,7 @@ def rebuild_model(plan: Plan, description: dict[str, Any]) -> Model:
     tables: dict[str, Any] = {
         side: make_embedding(table) for side, table in description["tables"].items()
     }
-    if plan.model in ("nmf", "mf"):
+    if plan.factorised:
         return Factorisation(**tables)
     known = [
         [
@@ -85,7 +89,7 @@ def rebuild_model(plan: Plan, description: dict[str, Any]) -> Model:
         ]
         for side in ("users", "items")
     ]
-    network = MODELS[plan.model](plan.dim, sum(map(len, known)) + len(tables) - 2)
+    network = _interaction(plan, sum(map(len, known)) + len(tables) - 2)
     return _recommender(plan, network, tables, known, description["history_length"])
 
 
@@ -106,6 +110,12 @@ def _recommender(
         history_length=history_length,
         loss=_loss(plan),
     )
+
+
+def _interaction(plan: Plan, fields: int) -> Interaction:
+    if plan.network:
+        return MODELS[plan.model](plan.dim, fields)
+    return DotProduct() if plan.model == "nmf" else BiasedDotProduct()
 
 
 def _loss(plan: Plan) -> Loss:
@@ -130,10 +140,19 @@ def _tables(
         elif plan.clustered:
             rows = _clustered(log, side, ids, plan, clusters.get(side), width)
             tables[side] = QuantisedEmbedding(rows) if plan.embedding == "cel-int8" else rows
+        elif plan.embedding == LITE:
+            tables[side] = _online(ids, plan, width)
         else:
             request = Request(log, side, ids, width, plan.rows(ids), plan.seed)
             tables[side] = find_method(plan.embedding).make(request)
     return tables
+
+
+def _online(ids: int, plan: Plan, width: int) -> Embedding:
+    how, rows = plan.settings().solver, plan.rows(ids)
+    if isinstance(how, Online) and how.assignment == "soft":
+        return PosteriorEmbedding(ids, width, rows=min(rows, how.most_rows))
+    return ClusteredEmbedding(ids, width, max_clusters=rows)
 
 
 def _clustered(

@@ -137,6 +137,7 @@ METHODS: dict[str, Method] = {
     # Its clusters come from the plan, so `building` makes its tables.
     "cel": Method("rows shared in clusters that split and re-form", _full),
     "cel-int8": Method("the same, in rows of eight bits", _full),
+    "cel-lite": Method("the same, learned online, between rows while little is known", _full),
     "full": Method("a row for each id", _full, compressed=False),
     "int8": Method(
         "a row of eight bits for each id",

@@ -13,6 +13,8 @@ from celrec.training.gradient_descent import Descent, GradientDescent
 from celrec.training.least_squares import AlternatingLeastSquares, LeastSquares
 from celrec.training.minibatch import Minibatch, MinibatchDescent
 from celrec.training.model import Model
+from celrec.training.online import Online
+from celrec.training.online_solver import OnlineDescent
 from celrec.training.recommender import Recommender
 from celrec.training.solver import Solver
 from celrec.training.tree_admm import Tree, TreeAdmm
@@ -52,7 +54,7 @@ class Schedule:
 class Offline:
     """All that offline training of CEL can be told."""
 
-    solver: Descent | LeastSquares | Minibatch | Tree = field(default_factory=Descent)
+    solver: Descent | LeastSquares | Minibatch | Tree | Online = field(default_factory=Descent)
     schedule: Schedule = field(default_factory=Schedule)
     personal: Schedule = field(default_factory=Schedule)
     """For the time after rows have been personalised."""
@@ -68,12 +70,16 @@ class Offline:
     def stronger(self, factor: float) -> Offline:
         """The same with penalties so many times as strong."""
         how = self.solver
+        if isinstance(how, Online):
+            return replace(self, solver=how.stronger(factor))
         if isinstance(how, (LeastSquares, Tree)):
             return replace(self, solver=replace(how, strength=factor * how.strength))
         return replace(self, solver=replace(how, l2=factor * how.l2))
 
     def make_solver(self, model: Model, log: Interactions) -> Solver:
         """The solver that is asked for."""
+        if isinstance(model, Recommender) and isinstance(self.solver, Online):
+            return OnlineDescent(model, log, replace(self.solver, seed=self.seed))
         if isinstance(model, Recommender) and isinstance(self.solver, Minibatch):
             return MinibatchDescent(model, log, self.solver, self.seed)
         if isinstance(model, Factorisation) and isinstance(self.solver, Descent):
@@ -84,5 +90,6 @@ class Offline:
             return TreeAdmm(model, log, self.solver, self.seed)
         raise CelrecError(
             f"solver {type(self.solver).__name__} cannot train a {type(model).__name__}; "
-            "take Minibatch for a Recommender, Descent, LeastSquares or Tree for a Factorisation"
+            "take Minibatch or Online for a Recommender, "
+            "Descent, LeastSquares or Tree for a Factorisation"
         )

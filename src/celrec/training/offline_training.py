@@ -165,6 +165,8 @@ class OfflineTraining:
 
     def _make_clusterers(self) -> dict[str, Clusterer]:
         how, solver = self.how, self._solver
+        if solver.moves_clusters:
+            return {}
         return {
             side: Clusterer(
                 table,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,9 +14,11 @@ from celrec.models.registry import MODELS
 from celrec.training.losses import LOSSES
 from celrec.training.methods import find_method
 from celrec.training.offline import Offline
-from celrec.training.presets import COMPOSED_SWEEPS, PRESETS, TREE
+from celrec.training.presets import COMPOSED_SWEEPS, ONLINE, PRESETS, TREE
 
 SIDES = {"items": (False, True), "users": (True, False), "both": (True, True)}
+LITE = "cel-lite"
+"""The embedding that is always learned online."""
 LEAST_GAIN = 1e-4
 """Of the variance of the ratings: an error that is lower by less is not better."""
 
@@ -59,8 +62,8 @@ class Plan:
         choices = {
             "side": tuple(SIDES),
             "model": tuple(PRESETS),
-            "preset": tuple(PRESETS.get(self.model, ())),
-            "loss": tuple(LOSSES) if self.network and self.model != "mmoe" else ("squared-error",),
+            "preset": tuple(self._presets()),
+            "loss": self._losses(),
         }
         find_method(self.embedding)
         for name in ("side", "model", "preset", "loss"):
@@ -85,6 +88,8 @@ class Plan:
                 "positive is missing: model 'mmoe' also learns which interactions are conversions; "
                 "say from which target on (--positive 4)"
             )
+        if self.online and self.tree:
+            raise CelrecError(f"embedding {self.embedding!r} cannot be learned online")
         if self.tree and self.model == "mf":
             raise CelrecError(f"embedding {self.embedding!r} knows no biases; take model 'nmf'")
         if self.tree and self.side != "items":
@@ -99,6 +104,28 @@ class Plan:
                 raise CelrecError(
                     f"compression 'auto' needs embedding 'cel', not {self.embedding!r}"
                 )
+
+    def _presets(self) -> Iterable[str]:
+        if self.embedding == LITE:
+            return ONLINE.get(self.model, ())
+        return [*PRESETS.get(self.model, ()), "online"]
+
+    def _losses(self) -> tuple[str, ...]:
+        if self.model == "mmoe" or not (self.network or self.online):
+            return ("squared-error",)
+        if self.online:
+            return ("squared-error",) if self.model == "nmf" else ("squared-error", "cross-entropy")
+        return tuple(LOSSES)
+
+    @property
+    def online(self) -> bool:
+        """Whether it is learned event by event."""
+        return self.embedding == LITE or self.preset == "online"
+
+    @property
+    def factorised(self) -> bool:
+        """Whether a solver for factorisations trains it."""
+        return not self.network and not self.online
 
     @property
     def clustered(self) -> bool:
@@ -200,6 +227,10 @@ class Plan:
 
     def settings(self) -> Offline:
         """The preset, with what the plan adds to it."""
+        if self.online:
+            name = self.preset if self.embedding == LITE else "default"
+            how = ONLINE[self.model][name]
+            return replace(how, seed=self.seed).stronger(self.penalty)
         presets = PRESETS[self.model]
         how = presets[self.preset]
         rows = self.clustered or self.embedding in ("full", "modulo")

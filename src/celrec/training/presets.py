@@ -7,9 +7,12 @@ from dataclasses import replace
 from celrec.clustering.reassignment import Reassignment
 from celrec.clustering.splitter import Splitter
 from celrec.training.gradient_descent import Descent
+from celrec.training.hard_side import Moving
 from celrec.training.least_squares import LeastSquares
 from celrec.training.minibatch import Minibatch
 from celrec.training.offline import Offline, Schedule
+from celrec.training.online import Online
+from celrec.training.row_descent import Descending
 from celrec.training.tree_admm import Tree
 
 _PERSONAL = Schedule(steps=3000, judge_every=25)
@@ -38,6 +41,55 @@ TREE = Offline(
     schedule=Schedule(steps=300, split_every=0, reassign_every=0, judge_every=2, patience=10),
     rank=32,
 )
+
+_STREAM = Online()
+_PASSES = Schedule(steps=10, split_every=0, reassign_every=0, judge_every=1, patience=2)
+_RATINGS = Descending(learning_rate=0.03, l2=0.2, non_negative=True)
+# What the paper says of CEL-Lite: gradient descent on the batch and on the latest events of its
+# ids, gradients averaged, all ids of a batch judged, nothing added to their losses.
+_LITERAL = Online(
+    assignment="hard",
+    shared=Descending(rule="sgd", learning_rate=0.05),
+    plain=Descending(rule="sgd", learning_rate=0.05),
+    moving=Moving(candidates=50, schedule="always", prior=0.0, own_row_above=100),
+    replay=True,
+)
+_LITERAL_RATINGS = replace(
+    _LITERAL,
+    batch=2000,
+    shared=replace(_LITERAL.shared, non_negative=True),
+    plain=replace(_LITERAL.plain, non_negative=True),
+    spread=0.3,
+    # Of the few rows that there are, private ones would leave none to share.
+    moving=replace(_LITERAL.moving, candidates=10, own_row_above=None),
+)
+_HARD = replace(
+    _STREAM, assignment="hard", shared=Descending(), moving=Moving(candidates=50, prior=2.0)
+)
+_SOFT_RATINGS = replace(
+    _STREAM,
+    batch=2000,
+    shared=replace(_RATINGS, l2=0.1),
+    plain=_RATINGS,
+    spread=0.1,
+    most_rows=256,
+    temperature=1.5,
+)
+ONLINE: dict[str, dict[str, Offline]] = {
+    "nmf": {
+        "default": Offline(solver=_SOFT_RATINGS, schedule=replace(_PASSES, steps=60, patience=5)),
+        "paper": Offline(solver=_LITERAL_RATINGS, schedule=replace(_PASSES, steps=60, patience=5)),
+    },
+    **{
+        name: {
+            "default": Offline(solver=_STREAM, schedule=_PASSES, rank=8),
+            "hard": Offline(solver=_HARD, schedule=replace(_PASSES, steps=1), rank=8),
+            "paper": Offline(solver=_LITERAL, schedule=replace(_PASSES, steps=1), rank=8),
+        }
+        for name in ("mf", "deepfm", "din", "dien", "neumf", "mmoe", "widedeep")
+    },
+}
+"""Settings of online training, by model and name."""
 
 PRESETS: dict[str, dict[str, Offline]] = {
     "nmf": {

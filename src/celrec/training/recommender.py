@@ -22,6 +22,8 @@ from celrec.training.batch import Batch
 from celrec.training.feature_tables import FeatureTables
 from celrec.training.losses import LOSSES, Loss
 
+HISTORY = "history"
+"""The name of the vectors of a history."""
 _CHUNK = 1 << 14
 
 
@@ -50,7 +52,7 @@ class Recommender(nn.Module):
         self.users, self.items, self.model = users, items, model
         self.user_features, self.item_features = user_features, item_features
         columns = columns or {}
-        for name in ("users", "items"):
+        for name in ("users", "items", HISTORY):
             if name in columns:
                 raise CelrecError(f"columns: {name!r} is the name of another table; rename it")
         self.column_names = tuple(columns)
@@ -92,18 +94,28 @@ class Recommender(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """What the model puts out for each sample."""
         # Items first of all: whoever judges items sees them as targets.
-        item = self._vectors("items", batch.item)
-        features = [self.user_features(batch.user), self.item_features(batch.item)]
+        vectors = {"items": self._vectors("items", batch.item)}
         if batch.columns is not None:
             ids = batch.columns.unbind(-1)
-            pairs = zip(self.column_tables, ids, strict=True)
-            features += [table(those).unsqueeze(-2) for table, those in pairs]
+            named = zip(self.column_names, self.column_tables, ids, strict=True)
+            vectors |= {name: table(those) for name, table, those in named}
+        if batch.history is not None:
+            vectors[HISTORY] = self.items(batch.history)
+        vectors["users"] = self._vectors("users", batch.user)
+        return self.output_from(batch, vectors)
+
+    def output_from(self, batch: Batch, vectors: Mapping[str, Tensor]) -> Tensor:
+        """What the model puts out for each sample, given the vectors in the place of the tables.
+
+        By the names of the tables, and HISTORY for those of the history. Their leading axes
+        are broadcast: users of shape (candidates, 1, dim) are each tried for all samples.
+        """
+        features = [self.user_features(batch.user), self.item_features(batch.item)]
+        features += [vectors[name].unsqueeze(-2) for name in self.column_names]
         history = None
         if batch.history is not None:
-            history = History(self.items(batch.history), batch.history >= 0)
-        output: Tensor = self.model(
-            self._vectors("users", batch.user), item, history, torch.cat(features, -2)
-        )
+            history = History(vectors[HISTORY], batch.history >= 0)
+        output: Tensor = self.model(vectors["users"], vectors["items"], history, _joined(features))
         return output
 
     def _history(self, ids: Tensor) -> History:
@@ -177,6 +189,12 @@ class Recommender(nn.Module):
         starts = range(0, max(len(log), 1), _CHUNK)
         parts = [self(self.batch(log, slice(s, s + _CHUNK), own=False)) for s in starts]
         return torch.cat(parts)
+
+
+def _joined(features: list[Tensor]) -> Tensor:
+    """Side by side, for candidates in any of them."""
+    lead = torch.broadcast_shapes(*(part.shape[:-2] for part in features))  # type: ignore[no-untyped-call]
+    return torch.cat([part.expand(*lead, *part.shape[-2:]) for part in features], -2)
 
 
 def _as_ids(values: NDArray[np.int32]) -> Tensor:

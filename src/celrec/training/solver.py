@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, ClassVar
 
 from torch.optim import Optimizer
 
@@ -15,6 +15,8 @@ from celrec.data.interactions import Interactions
 class Solver(ABC):
     """Steps that lower the loss of a recommender on a log."""
 
+    moves_clusters: ClassVar[bool] = False
+    """Whether its steps split clusters and move ids themselves."""
     optimizer: Optimizer | None = None
     """Where state about single rows is kept that a split has to copy, if anywhere."""
 

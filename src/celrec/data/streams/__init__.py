@@ -1,0 +1,1 @@
+"""Events in order, from files, folders, standard input and message brokers."""

@@ -1,0 +1,123 @@
+"""Good events and bad ones."""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from celrec.data.streams._times import as_times
+from celrec.data.streams.rejected import Rejected
+from celrec.errors import CelrecError
+
+EXACT_FLOAT = 2.0**53
+"""Up to here floats hold every integer."""
+
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = 60
+
+
+class Intake:
+    """Takes the columns of events as they were written, and sets aside what cannot be used.
+
+    >>> intake = Intake()
+    >>> raw = pl.DataFrame({"user": ["1", "2"], "item": ["a", "b"], "target": ["5", "five"]})
+    >>> frame, rejected = intake.take(raw, {}, lambda row: (f"line {row + 1}", ""))
+    >>> frame.rows(), rejected[0].place, rejected[0].reason
+    ([('1', 'a', 5.0)], 'line 2', "target 'five' is not a finite number")
+    """
+
+    def __init__(self, dates: bool | None = None) -> None:
+        self.dates = dates
+        """Whether timestamps are dates and not numbers; None until there was one."""
+
+    def take(
+        self,
+        raw: pl.DataFrame,
+        problems: Mapping[int, str],
+        locate: Callable[[int], tuple[str, str]],
+    ) -> tuple[pl.DataFrame, tuple[Rejected, ...]]:
+        """The good rows of `raw`, and the others with what is wrong with them.
+
+        `raw` has columns named as in `Events`. `problems` are rows known to be
+        bad; `locate` tells where a row stands and what is written there.
+        """
+        reasons = dict(problems)
+        columns: dict[str, pl.Series] = {}
+        usable = np.ones(len(raw), bool)
+        usable[list(problems)] = False
+
+        def judge(role: str, unusable: NDArray[np.bool_]) -> None:
+            for row in np.flatnonzero(unusable & usable).tolist():
+                reasons[row] = reason(role, raw.get_column(role)[row], self.dates)
+            usable[unusable] = False
+
+        for role in ("user", "item"):
+            columns[role] = _ids(raw.get_column(role))
+            judge(role, columns[role].is_null().to_numpy())
+        target = raw.get_column("target").cast(pl.Float64, strict=False).cast(pl.Float32)
+        columns["target"] = target
+        judge("target", ~np.isfinite(target.to_numpy()))  # null becomes NaN
+        if "timestamp" in raw.columns:
+            times, self.dates = as_times(raw.get_column("timestamp"), usable, self.dates)
+            columns["timestamp"] = times
+            judge("timestamp", times.is_null().to_numpy())
+        columns |= {name: _ids(raw.get_column(name)) for name in raw.columns if name not in columns}
+        frame = pl.DataFrame(columns)
+        if not reasons:
+            return frame, ()
+        rejected = tuple(Rejected(*locate(row), reasons[row]) for row in sorted(reasons))
+        return frame.filter(usable), rejected
+
+
+def reason(role: str, value: object, dates: bool | None = None) -> str:
+    """Why `value` cannot be used in that role, where timestamps are `dates` or numbers."""
+    empty = value is None or value == "" or (isinstance(value, float) and math.isnan(value))
+    if role in ("user", "item"):
+        return (
+            f"no {role} id" if empty else f"{role} id {_REPR.repr(value)} is no integer and no text"
+        )
+    if role == "target":
+        return (
+            "no target" if value is None else f"target {_REPR.repr(value)} is not a finite number"
+        )
+    if empty:
+        return "no timestamp"
+    expected = {None: "neither a number nor a date", True: "not a date", False: "not a number"}
+    return f"timestamp {_REPR.repr(value)} is {expected[dates]}"
+
+
+def check_types(name: str, schema: Mapping[str, pl.DataType]) -> None:
+    """Raise if a column, named as in `Events`, holds values of which none could be used."""
+    for column, dtype in schema.items():
+        if column == "target":
+            usable = dtype.is_numeric() or dtype in (pl.Boolean, pl.String, pl.Null)
+            role = "a target is a number"
+        elif column == "timestamp":
+            usable = dtype.is_numeric() or dtype in (pl.Date, pl.Datetime, pl.String, pl.Null)
+            role = "a timestamp is a number or a date"
+        else:
+            text = (pl.String, pl.Categorical, pl.Enum, pl.Null)
+            usable = dtype.is_integer() or dtype.is_float() or dtype in text
+            role = "ids are integers or strings"
+        if not usable:
+            raise CelrecError(f"{name}: column for {column!r} holds {dtype}, and {role}")
+
+
+def _ids(values: pl.Series) -> pl.Series:
+    """Int64 or String, null where there is none or it is not one."""
+    dtype = values.dtype
+    if dtype == pl.String:
+        empty = values == ""
+        return values.set(empty, None) if empty.any() else values
+    if dtype.is_integer():
+        integers = values.cast(pl.Int64, strict=False)
+        return integers if integers.null_count() == values.null_count() else values.cast(pl.String)
+    if dtype.is_float():  # as tables hold integers of which some are missing
+        whole = (values == values.floor()) & (values.abs() <= EXACT_FLOAT)
+        return values.set(~whole.fill_null(False), None).cast(pl.Int64)
+    return values.cast(pl.String)

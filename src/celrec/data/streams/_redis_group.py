@@ -1,0 +1,128 @@
+"""A consumer of a group that reads a Redis stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from celrec.data.streams._away import Away
+from celrec.data.streams._redis_entries import Entry
+from celrec.errors import CelrecError
+
+_DEAD_AFTER = 60_000  # milliseconds
+_AT_ONCE = 1000
+_SLACK = 5.0  # seconds that an answer may take beyond the time that it was asked to wait
+
+
+class NoGroup(Exception):  # noqa: N818
+    """The group is gone, as after a restart of a server that keeps nothing."""
+
+
+class RedisGroup:
+    """The commands that a consumer needs; failures become `Away`, `NoGroup` or CelrecError."""
+
+    def __init__(
+        self, url: str, stream: str, group: str, consumer: str, *, longest_wait: float
+    ) -> None:
+        try:
+            import redis
+            from redis.backoff import NoBackoff
+            from redis.retry import Retry
+        except ImportError as error:
+            raise CelrecError(
+                "reading Redis streams needs the redis package: pip install 'celrec[stream]'"
+            ) from error
+        self._errors = redis.exceptions
+        self._stream, self._group, self._consumer = stream, group, consumer
+        try:
+            self._client: Any = redis.Redis.from_url(
+                url,
+                protocol=2,
+                socket_timeout=longest_wait + _SLACK,
+                socket_connect_timeout=_SLACK,
+                # A client that repeats a read by itself would lose what the first answer held.
+                retry=Retry(NoBackoff(), 0),
+            )
+            pool = self._client.connection_pool
+            pool.connection_class(**pool.connection_kwargs)  # raises if an option is unknown
+        except (ValueError, TypeError):  # whose text may show a part of the password
+            raise CelrecError(
+                "url: not an address of Redis, or with options that it does not know; write "
+                "redis://host:port/database, and special characters in a password as %XX"
+            ) from None
+        settings = pool.connection_kwargs
+        self._secret: str = settings.get("password") or ""
+        host = settings.get("path") or f"{settings.get('host')}:{settings.get('port', 6379)}"
+        self._name = f"stream {stream!r} of Redis at {host}, database {settings.get('db', 0)}"
+
+    def __str__(self) -> str:
+        return self._name
+
+    def open(self, at: str) -> list[Entry]:
+        """Make the group, to begin after `at`, unless it is there; take over what is idle.
+
+        Returns the entries that were delivered and are no longer in the stream.
+        """
+        gone: list[Entry] = []
+        with self._answering():
+            try:
+                self._client.xgroup_create(self._stream, self._group, id=at, mkstream=True)
+            except self._errors.ResponseError as error:
+                if not str(error).startswith("BUSYGROUP"):
+                    raise
+            reader = (self._stream, self._group, self._consumer)
+            start: bytes | None = None
+            while start != b"0-0":
+                start, _, *removed = self._client.xautoclaim(  # Redis 6 does not tell the removed
+                    *reader, _DEAD_AFTER, start_id=start or "0-0", count=_AT_ONCE
+                )
+                gone += [(entry_id, None) for ids in removed for entry_id in ids]
+        return gone
+
+    def pending(self, after: str | bytes, count: int) -> list[Entry]:
+        """Entries that were delivered to this consumer and not acknowledged, in order."""
+        return self._read(after, count, None)
+
+    def fresh(self, count: int, seconds: float) -> list[Entry]:
+        """Entries that nobody got yet; waits up to some seconds for the first."""
+        return self._read(">", count, max(int(seconds * 1000), 1))
+
+    def acknowledge(self, numbers: Sequence[tuple[int, int]]) -> None:
+        """Tell Redis that these entries need not be kept for this consumer."""
+        with self._answering():
+            for start in range(0, len(numbers), _AT_ONCE):
+                ids = [f"{moment}-{number}" for moment, number in numbers[start : start + _AT_ONCE]]
+                self._client.xack(self._stream, self._group, *ids)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._client.close()
+
+    def _read(self, after: str | bytes, count: int, block: int | None) -> list[Entry]:
+        with self._answering():
+            answer = self._client.xreadgroup(
+                self._group, self._consumer, {self._stream: after}, count=count, block=block
+            )
+        entries: list[Entry] = answer[0][1] if answer else []
+        return entries
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        errors = self._errors
+        try:
+            yield
+        except (errors.AuthenticationError, errors.AuthorizationError) as error:
+            raise CelrecError(
+                f"{self}: refused ({self._text(error)}); give user and password in the address"
+            ) from None
+        except (errors.ConnectionError, errors.TimeoutError, errors.ReadOnlyError) as error:
+            raise Away(self._text(error)) from None
+        except errors.ResponseError as error:
+            if str(error).startswith(("NOGROUP", "UNBLOCKED")):
+                raise NoGroup from None
+            raise CelrecError(f"{self}: {self._text(error)}") from None
+
+    def _text(self, error: Exception) -> str:
+        text = str(error).partition("\n")[0].rstrip(".")
+        return text.replace(self._secret, "…") if self._secret else text

@@ -1,0 +1,113 @@
+"""What online training can be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.posterior import PosteriorEmbedding
+from celrec.embeddings.shared_rows import SharedRows
+from celrec.errors import CelrecError
+from celrec.training.composed_side import ComposedSide
+from celrec.training.hard_side import HardSide, Moving
+from celrec.training.online_side import OnlineSide
+from celrec.training.online_trainer import OnlineTrainer
+from celrec.training.plain_side import PlainSide
+from celrec.training.recommender import Recommender
+from celrec.training.row_descent import Descending
+from celrec.training.soft_side import SoftSide
+
+ASSIGNMENTS = ("soft", "hard")
+
+
+@dataclass(frozen=True, slots=True)
+class Online:
+    """How a recommender learns from events in their order (CEL-Lite)."""
+
+    assignment: str = "soft"
+    """`hard`: every id is in one cluster, as the paper has it; `soft`: it is where the evidence
+    puts it, between as many rows as `most_rows`."""
+    batch: int = 256
+    shared: Descending = field(default_factory=lambda: Descending(learning_rate=0.3, average=False))
+    """For rows of clusters."""
+    plain: Descending = field(default_factory=Descending)
+    """For all other tables."""
+    network_rate: float = 1e-3
+    """Adam's learning rate for all that is no table of ids."""
+    spread: float = 0.5
+    """The standard deviation of what rows that mixtures are made of begin with."""
+    scalars: float = 0.3
+    """The same for scalars that a model wants of every id, such as biases."""
+    small: float = 0.02
+    """The same for all other rows."""
+    most_rows: int = 32
+    temperature: float = 1.0
+    """What a loss is divided by to be a log likelihood: see `SoftSide`."""
+    moving: Moving = field(default_factory=Moving)
+    replay: bool = False
+    """Whether the latest events of the ids in a batch are learned with it, in `hard`."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.assignment not in ASSIGNMENTS:
+            raise CelrecError(
+                f"assignment must be one of {', '.join(ASSIGNMENTS)}, not {self.assignment!r}"
+            )
+        if self.replay and self.assignment != "hard":
+            raise CelrecError("replay needs assignment 'hard': only there are events kept")
+        for name in ("batch", "network_rate", "spread", "small", "most_rows", "temperature"):
+            if not getattr(self, name) > 0:
+                raise CelrecError(f"{name} must be positive, not {getattr(self, name)}")
+
+    def stronger(self, factor: float) -> Online:
+        """The same with penalties so many times as strong."""
+        shared = replace(self.shared, l2=factor * self.shared.l2)
+        return replace(self, shared=shared, plain=replace(self.plain, l2=factor * self.plain.l2))
+
+    def trainer(self, recommender: Recommender) -> OnlineTrainer:
+        """A trainer for a recommender, as this says."""
+        tables = recommender.whole_tables
+        sides: dict[str, OnlineSide] = {}
+        for place, (name, table) in enumerate(tables.items()):
+            if isinstance(table, PosteriorEmbedding):
+                sides[name] = SoftSide(name, table, self.shared, self.temperature, self.seed)
+            elif isinstance(table, ClusteredEmbedding):
+                sides[name] = HardSide(
+                    name,
+                    table,
+                    self.shared,
+                    self.moving,
+                    place,
+                    len(tables),
+                    moments=self.replay or recommender.history_length > 0,
+                    seed=self.seed,
+                )
+            elif isinstance(table, SharedRows) and not table.needs_gradients:
+                sides[name] = PlainSide(name, table, self.plain)
+            else:
+                sides[name] = ComposedSide(name, table, self.plain)
+        return OnlineTrainer(recommender, sides, self.network_rate, replay=self.replay)
+
+    @torch.no_grad()
+    def begin(self, recommender: Recommender, mean: float) -> None:
+        """Give the tables of a recommender their first rows; targets have about this mean.
+
+        Rows of a non-negative factorisation are such that predictions are about the mean.
+        """
+        generator = torch.Generator().manual_seed(self.seed)
+        scalars = recommender.model.extra_columns
+        for table in recommender.whole_tables.values():
+            spread = self.spread if isinstance(table, PosteriorEmbedding) else self.small
+            for weight in table.parameters():
+                if not isinstance(table, PosteriorEmbedding | SharedRows):
+                    break  # they know best what to begin with
+                if self.plain.non_negative:
+                    level = (mean / table.embedding_dim) ** 0.5
+                    weight.normal_(1, self.spread, generator=generator).abs_().mul_(level)
+                    continue
+                weight.normal_(0, spread, generator=generator)
+                if scalars and isinstance(table, PosteriorEmbedding):
+                    weight[:, -scalars:].normal_(0, self.scalars, generator=generator)
+        recommender.model.set_mean(recommender.loss.output(mean))

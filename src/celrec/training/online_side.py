@@ -1,0 +1,98 @@
+"""What a table has to do while it is learned online."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from celrec.embeddings.embedding import Embedding
+from celrec.training.batch import Batch
+
+
+class Judge(Protocol):
+    """Tells how well vectors of one table would do."""
+
+    def losses(
+        self,
+        side: str,
+        batch: Batch,
+        candidates: Tensor,
+        vectors: Mapping[str, Tensor] | None = None,
+    ) -> Tensor:
+        """(candidates, events): the losses with these in the place of the vectors of `side`.
+
+        `candidates` is (candidates, 1 or events, dim). The other vectors are given or looked up.
+        """
+
+    def gradients(self, side: str, batch: Batch) -> Tensor:
+        """(events, dim): the gradient of each loss at the vector of `side`."""
+
+
+class OnlineSide(ABC):
+    """One table that is learned event by event: rows by gradients, all else by what it observes.
+
+    A batch is looked up, then learned, then observed.
+    """
+
+    def __init__(self, name: str, table: Embedding) -> None:
+        self.name, self.table = name, table
+
+    def begin(self) -> None:  # noqa: B027  (most have nothing but rows)
+        """Give what the table holds besides rows its first values."""
+
+    @abstractmethod
+    def lookup(self, ids: Tensor) -> Tensor:
+        """The vectors of ids that are known, without a graph."""
+
+    @abstractmethod
+    def learn(self, gradients: Tensor) -> None:
+        """Descend, given the gradients at the vectors that were looked up last."""
+
+    def without(self, batch: Batch, vectors: Mapping[str, Tensor], judge: Judge) -> Tensor:
+        """The vectors as they would be had this batch not been observed, for it comes again."""
+        del batch, judge
+        return vectors[self.name]
+
+    def observe(  # noqa: B027  (most have nothing to take notice of)
+        self,
+        batch: Batch,
+        ids: Tensor,
+        vectors: Mapping[str, Tensor],
+        judge: Judge,
+        *,
+        again: bool,
+    ) -> None:
+        """Take notice of events that were learned; `vectors` are those from before.
+
+        With `again` they were observed before, and nothing is to be counted twice.
+        """
+
+    def latest(self, ids: NDArray[np.int64]) -> Batch | None:
+        """The events that are kept of some ids, if any are kept at all."""
+        del ids
+        return None
+
+    def sweep(self, judge: Judge) -> None:  # noqa: B027
+        """Judge all ids once more by what is known of them."""
+
+    @abstractmethod
+    def grow(self, ids: int) -> None:
+        """Make room for more ids."""
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes held beside the table."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """All that the table does not hold."""
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take up what `state_dict` gave, after the table has taken up its own."""

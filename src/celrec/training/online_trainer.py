@@ -1,0 +1,212 @@
+"""Learning from events in the order in which they come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from celrec.data.replay_buffer import ReplayBuffer
+from celrec.training.batch import Batch
+from celrec.training.online_side import OnlineSide
+from celrec.training.recommender import HISTORY, Recommender
+
+
+class OnlineTrainer:
+    """Looks up, predicts, descends, takes notice: one batch of events after the other.
+
+    Ids may appear at any time; tables grow as they do. An id below 0, as it may stand in a
+    further column, is nobody's: its event tells nothing of that table. For models that look
+    at a history, the latest items of every user are kept.
+
+    Made by `Online.trainer`:
+
+    >>> import celrec
+    >>> from celrec.training.building import make_model
+    >>> from celrec.training.plan import Plan
+    >>> log = celrec.Planted(rows=2000, users=40, items=30).interactions()
+    >>> plan = Plan(embedding="cel-lite", compression="4", model="mf")
+    >>> recommender, how = make_model(log[:0], plan), plan.settings().solver
+    >>> how.begin(recommender, mean=3.5)
+    >>> trainer = how.trainer(recommender)
+    >>> outputs = trainer.step(recommender.batch(log, slice(0, 500), own=True))
+    >>> outputs.shape, trainer.events
+    (torch.Size([500]), 500)
+    """
+
+    def __init__(
+        self,
+        recommender: Recommender,
+        sides: Mapping[str, OnlineSide],
+        network_rate: float = 1e-3,
+        *,
+        replay: bool = False,
+    ) -> None:
+        """With `replay`, the latest events of the ids in a batch are learned with it."""
+        self.recommender, self.sides = recommender, dict(sides)
+        held = {id(p) for table in recommender.whole_tables.values() for p in table.parameters()}
+        self._network = [p for p in recommender.parameters() if id(p) not in held]
+        self._optimizer = None
+        if self._network:
+            self._optimizer = torch.optim.Adam(self._network, lr=network_rate)
+        self._replay = replay
+        self._history = ReplayBuffer(
+            recommender.history_length, {"item": np.int32, "moment": np.int64}
+        )
+        self.events = 0
+        """How many events were learned, those of later passes included."""
+
+    def step(self, batch: Batch, *, again: bool = False) -> Tensor:
+        """Learn from a batch of events; what the model put out for them before.
+
+        With `again` the events were learned before: in another pass over the same data.
+        """
+        count = len(batch.user)
+        self._make_room(batch)
+        moment = torch.arange(self.events, self.events + count)
+        batch = self._with_history(batch._replace(moment=moment))
+        learned = self._with_latest(batch) if self._replay else batch
+        vectors = self._look_up(learned)
+        known = vectors
+        if again:
+            with torch.no_grad():
+                given = {n: side.without(learned, vectors, self) for n, side in self.sides.items()}
+                known = {**vectors, **given}
+        leaves = {name: vector.detach().requires_grad_() for name, vector in known.items()}
+        outputs = self.recommender.output_from(learned, leaves)
+        losses = self.recommender.loss.of_samples(outputs, learned.target)
+        gradients = torch.autograd.grad(losses.sum(), [*leaves.values(), *self._network])
+        self._descend(learned, dict(zip(leaves, gradients, strict=False)), gradients[len(leaves) :])
+        with torch.no_grad():
+            before = {name: vector[:count] for name, vector in vectors.items()}
+            for (name, side), ids in zip(self.sides.items(), batch.ids(), strict=True):
+                mine = ids >= 0
+                if bool(mine.all()):
+                    side.observe(batch, ids, before, self, again=again)
+                elif bool(mine.any()):
+                    some = {name: vector[mine] for name, vector in before.items()}
+                    side.observe(batch.at(mine), ids[mine], some, self, again=again)
+        if self.recommender.history_length and not again:
+            self._history.insert(batch.user.numpy(), item=batch.item.numpy(), moment=moment.numpy())
+        self.events += count
+        return outputs[:count].detach()
+
+    def losses(
+        self,
+        side: str,
+        batch: Batch,
+        candidates: Tensor,
+        vectors: Mapping[str, Tensor] | None = None,
+    ) -> Tensor:
+        """See `Judge`."""
+        if vectors is None:
+            batch = self._with_history(batch)
+            vectors = self._look_up(batch)
+        outputs = self.recommender.output_from(batch, {**vectors, side: candidates})
+        return self.recommender.loss.of_samples(outputs, batch.target)
+
+    def gradients(self, side: str, batch: Batch) -> Tensor:
+        """See `Judge`."""
+        batch = self._with_history(batch)
+        vectors = self._look_up(batch)
+        with torch.enable_grad():
+            own = vectors[side].requires_grad_()
+            outputs = self.recommender.output_from(batch, vectors)
+            total = self.recommender.loss.of_samples(outputs, batch.target).sum()
+            return torch.autograd.grad(total, own)[0]
+
+    @torch.no_grad()
+    def sweep(self) -> None:
+        """Judge all ids once more by what is known of them."""
+        for side in self.sides.values():
+            side.sweep(self)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held beside the recommender."""
+        states = () if self._optimizer is None else self._optimizer.state.values()
+        network = [v.nbytes for state in states for v in state.values() if isinstance(v, Tensor)]
+        sides = [side.nbytes for side in self.sides.values()]
+        return sum(network) + sum(sides) + self._history.nbytes
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the recommender does not hold."""
+        optimizer = {} if self._optimizer is None else self._optimizer.state_dict()["state"]
+        return {
+            "events": self.events,
+            "optimizer": optimizer,
+            "history": self._history.state_dict(),
+            "sides": {name: side.state_dict() for name, side in self.sides.items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take up what `state_dict` gave, after the recommender has taken up its own."""
+        self.events = int(state["events"])
+        self._history.load_state_dict(state["history"])
+        if self._optimizer is not None:
+            groups = self._optimizer.state_dict()["param_groups"]
+            self._optimizer.load_state_dict({"state": state["optimizer"], "param_groups": groups})
+        for name, side in self.sides.items():
+            side.load_state_dict(state["sides"][name])
+
+    def _make_room(self, batch: Batch) -> None:
+        for side, ids in zip(self.sides.values(), batch.ids(), strict=True):
+            known, most = side.table.num_embeddings, int(ids.max())
+            if most >= known:  # by an eighth at least: to grow takes time for all ids
+                side.grow(max(most + 1, known * 9 // 8))
+
+    def _look_up(self, batch: Batch) -> dict[str, Tensor]:
+        """The vectors of all ids in a batch; items of the history are looked up with the others."""
+        vectors = {}
+        for (name, side), ids in zip(self.sides.items(), batch.ids(), strict=True):
+            if batch.history is None or name != "items":
+                vectors[name] = side.lookup(ids)
+                continue
+            there = batch.history >= 0
+            together = side.lookup(torch.cat([ids, batch.history[there]]))
+            vectors[name] = together[: len(ids)]
+            history = together.new_zeros(*there.shape, together.shape[1])
+            history[there] = together[len(ids) :]
+            vectors[HISTORY] = history
+        return vectors
+
+    def _descend(
+        self, batch: Batch, gradients: dict[str, Tensor], network: tuple[Tensor, ...]
+    ) -> None:
+        for name, side in self.sides.items():
+            gradient = gradients[name]
+            if batch.history is not None and name == "items":
+                gradient = torch.cat([gradient, gradients[HISTORY][batch.history >= 0]])
+            side.learn(gradient)
+        if self._optimizer is not None:
+            for parameter, gradient in zip(self._network, network, strict=True):
+                parameter.grad = gradient / len(batch.user)
+            self._optimizer.step()
+
+    def _with_history(self, batch: Batch) -> Batch:
+        length = self.recommender.history_length
+        if not length or batch.history is not None or batch.moment is None:
+            return batch
+        owner, columns = self._history.events(batch.user.numpy())
+        before = columns["moment"] < batch.moment.numpy()[owner]
+        owner, items = owner[before], columns["item"][before]
+        counts = np.bincount(owner, minlength=len(batch.user))
+        place = np.arange(len(owner)) + length - np.cumsum(counts)[owner]
+        history = np.full((len(batch.user), length), -1, np.int64)
+        history[owner, place] = items
+        return batch._replace(history=torch.from_numpy(history))
+
+    def _with_latest(self, batch: Batch) -> Batch:
+        """The batch, and the latest events of all ids in it, each once."""
+        kept = [
+            side.latest(torch.unique(ids[ids >= 0]).numpy())
+            for side, ids in zip(self.sides.values(), batch.ids(), strict=True)
+        ]
+        events = Batch.joined([one for one in kept if one is not None])
+        if events.moment is None:
+            return batch
+        _, first = np.unique(events.moment.numpy(), return_index=True)
+        return self._with_history(Batch.joined([batch, events.at(torch.from_numpy(first))]))

@@ -1,0 +1,118 @@
+"""Descent of the rows that a batch looks up, and of no others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from celrec.errors import CelrecError
+from celrec.training._online_kernels import descend_rows, sum_by_row
+
+RULES = ("adagrad", "sgd")
+
+
+@dataclass(frozen=True, slots=True)
+class Descending:
+    """How rows descend."""
+
+    rule: str = "adagrad"
+    """`adagrad`, or `sgd`: plain gradient descent."""
+    learning_rate: float = 0.1
+    first_square: float = 0.1
+    """What AdaGrad's sums of squares begin with."""
+    l2: float = 0.0
+    """The pull to 0 of each row that is looked up."""
+    average: bool = True
+    """Whether the gradients of a row are averaged over its lookups in the batch, or summed."""
+    non_negative: bool = False
+
+    def __post_init__(self) -> None:
+        if self.rule not in RULES:
+            raise CelrecError(f"rule must be one of {', '.join(RULES)}, not {self.rule!r}")
+        for name in ("learning_rate", "first_square"):
+            if not getattr(self, name) > 0:
+                raise CelrecError(f"{name} must be positive, not {getattr(self, name)}")
+        if not self.l2 >= 0:
+            raise CelrecError(f"l2 must not be negative, not {self.l2}")
+
+
+class RowDescent:
+    """Steps for rows of one table, in time that does not depend on how many it has.
+
+    With g the mean of the gradients at a row over the batch, and of l2·row,
+
+        AdaGrad: s ← s + g²,  row ← row − rate·g/√s;    SGD: row ← row − rate·g.
+
+    >>> rows = torch.zeros(3, 1)
+    >>> descent = RowDescent(rows, Descending(rule="sgd", learning_rate=1.0))
+    >>> descent.step(torch.tensor([2, 0, 2]), torch.tensor([[1.0], [4.0], [3.0]]))
+    >>> rows.tolist()
+    [[-4.0], [0.0], [-2.0]]
+    """
+
+    def __init__(self, weight: Tensor, how: Descending) -> None:
+        self._how = how
+        self._least = 0.0 if how.non_negative else -np.inf
+        self._nobody = np.zeros((1, weight.shape[1]), np.float32)
+        self._squares = np.empty((0, weight.shape[1]), np.float32)
+        self.follow(weight)
+
+    def follow(self, weight: Tensor) -> None:
+        """Take up a table that has grown."""
+        rows = weight.detach().numpy()
+        if rows.dtype != np.float32:
+            raise CelrecError(f"weight must be of float32, not {rows.dtype}")
+        adaptive = self._how.rule == "adagrad"
+        more = len(rows) - len(self._squares) if adaptive else 0
+        fresh = np.full((more, rows.shape[1]), self._how.first_square, np.float32)
+        self._squares = np.concatenate([self._squares, fresh])
+        self._weight = rows
+        self._place = np.full(len(rows), -1, np.int32)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held beside the table."""
+        return self._squares.nbytes + self._place.nbytes
+
+    def step(self, rows: Tensor, gradients: Tensor) -> None:
+        """One step for a batch of lookups: the row of each, and the gradient at it."""
+        count = len(rows)
+        touched, counts = np.empty(count, np.int64), np.empty(count, np.float32)
+        sums = np.empty((count, self._weight.shape[1]), np.float32)
+        values = gradients.detach().numpy()
+        different = sum_by_row(rows.numpy(), values, self._place, touched, sums, counts)
+        if self._how.average:
+            sums[:different] /= counts[:different, None]
+        self.descend(touched[:different], sums[:different])
+
+    def descend(self, rows: Any, gradients: Any) -> None:
+        """One step for rows that are all different."""
+        how = self._how
+        descend_rows(
+            self._weight,
+            self._squares,
+            rows,
+            gradients,
+            self._nobody,
+            how.learning_rate,
+            how.l2,
+            how.rule == "adagrad",
+            self._least,
+        )
+
+    def copy(self, row: int, new: int) -> None:
+        """Let a new row have the state of another."""
+        if len(self._squares):
+            self._squares[new] = self._squares[row]
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """AdaGrad's sums."""
+        return {"squares": torch.from_numpy(self._squares)}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Take up what `state_dict` gave."""
+        self._squares = state["squares"].numpy().copy()
