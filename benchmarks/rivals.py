@@ -1,12 +1,14 @@
 """All embedding methods on the first fold of MovieLens, beside the paper's numbers.
 
     python benchmarks/rivals.py ml-100k small.jsonl
-    python benchmarks/rivals.py ml-1m large.jsonl --like small.jsonl
+    python benchmarks/rivals.py ml-1m large.jsonl --like small.jsonl --tune etree,bh-ids,modulo,ae
 
 A non-negative factorisation of rank 32, items compressed to the paper's numbers of rows. For
 each method the strength of its penalties is chosen among four on validation data of ml-100k,
-with about 1 % of the rows, and kept for the other sizes and for ml-1m; how long to train is
-chosen for each size on validation data of the same log. Every finished cell is written at once:
+with about 1 % of the rows, and kept for the other sizes and for ml-1m, but for methods that are
+named with `--tune`: theirs is chosen on validation data of ml-1m again. How long to train is
+chosen for each size on validation data of the same log. CEL has more sizes, for what others take
+more bytes for. Every finished cell is written at once:
 a run that was stopped goes on where it was. Prints the table of `benchmarks/README.md`.
 """
 
@@ -27,6 +29,7 @@ from celrec.evaluation.comparison_plot import draw_comparison
 from celrec.training.plan import Plan
 
 _SIZES = {"ml-100k": ("84", "17", "8"), "ml-1m": ("200", "40", "20")}
+_LARGER = {"ml-100k": (), "ml-1m": ("400", "750")}
 _METHODS = (
     *("full", "cel", "cel-int8", "modulo", "ae", "hashgnn", "etree", "etree-leaves", "jnkm"),
     *("jnkm-leaves", "bh-ids", "bh", "prehash4", "prehash", "robe", "qr", "cce", "tt", "dhe"),
@@ -60,9 +63,12 @@ _PAPER: dict[str, dict[str, tuple[float | None, ...]]] = {
 }
 
 
-def run(data: str, path: Path, methods: list[str], like: Path | None) -> list[Standing]:
+def run(
+    data: str, path: Path, methods: list[str], like: Path | None, tuned: list[str]
+) -> list[Standing]:
     log, sizes = load_dataset(data), _SIZES[data]
     chosen = {} if like is None else penalties(like)
+    chosen = {method: penalty for method, penalty in chosen.items() if method not in tuned}
     how = {"folds": [(1, 5)], "name": data, "path": path}
     found = []
     for method in methods:
@@ -73,7 +79,8 @@ def run(data: str, path: Path, methods: list[str], like: Path | None) -> list[St
         # Leaves are a full table, of which the paper has one.
         if mine[0].compression != "100%" and not method.endswith("-leaves"):
             others = replace(middle, penalty=penalty)
-            mine += Comparison(log, others, [method], [sizes[0], sizes[2]], **how).run()
+            more = [sizes[0], sizes[2], *(_LARGER[data] if method == "cel" else ())]
+            mine += Comparison(log, others, [method], more, **how).run()
         found += [replace(one, penalty=penalty) for one in mine]
         for one in mine:
             print(f"{method:13} {one.compression:>5} {one.mean:.4f}", flush=True)
@@ -99,7 +106,8 @@ def paper(data: str, one: Standing) -> float | None:
         return None
     if leaves or one.compression == "100%":
         return known[0]
-    return known[1 + _SIZES[data].index(one.compression)]
+    sizes = _SIZES[data]
+    return known[1 + sizes.index(one.compression)] if one.compression in sizes else None
 
 
 def group(one: Standing) -> str:
@@ -113,7 +121,7 @@ def show(data: str, standings: list[Standing]) -> None:
         end="",
     )
     print(" index | serving | training | CEL, as many bytes |\n|" + "---|" * 13)
-    sizes = ("100%", *_SIZES[data])
+    sizes = ("100%", *reversed(_LARGER[data]), *_SIZES[data])
     for size in sizes:
         mine = [one for one in standings if group(one) == size]
         best = min((one.mean for one in mine), default=0.0)
@@ -139,9 +147,12 @@ if __name__ == "__main__":
     parser.add_argument("results", type=Path)
     parser.add_argument("--only", default=",".join(_METHODS), help="methods, with commas between")
     parser.add_argument("--like", type=Path, help="results whose penalties are taken over")
+    parser.add_argument("--tune", default="", help="methods whose penalties are chosen again")
     parser.add_argument("--plot", type=Path, help="a picture")
     given = parser.parse_args()
-    standings = run(given.data, given.results, given.only.split(","), given.like)
+    standings = run(
+        given.data, given.results, given.only.split(","), given.like, given.tune.split(",")
+    )
     show(given.data, standings)
     if given.plot is not None:
         draw_comparison(standings, given.plot, f"NMF on the first fold of {given.data}")

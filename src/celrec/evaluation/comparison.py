@@ -225,7 +225,9 @@ class Comparison:
         for number, line in enumerate(lines, 1):
             try:
                 one = json.loads(line)
-                cells[json.dumps(one["cell"], sort_keys=True)] = one["found"]
+                # A plan may have learned to say more since.
+                cell = {**asdict(Plan()), **one["cell"]}
+                cells[json.dumps(cell, sort_keys=True)] = one["found"]
             except (ValueError, LookupError, TypeError) as error:
                 raise CelrecError(
                     f"{self._path}, line {number}: not a cell of a comparison; "
