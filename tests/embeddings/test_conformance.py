@@ -18,6 +18,8 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.hash_code import HashCodeEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
+from celrec.embeddings.personal import PersonalEmbedding
+from celrec.embeddings.posterior import IMPOSSIBLE, PosteriorEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
 from celrec.embeddings.prehash_history import HistoryPreHashEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
@@ -129,6 +131,25 @@ def deep_hash(**options):
     return DeepHashEmbedding(IDS, DIM, rows=30, hidden=3, hashes=9, seed=9, **options)
 
 
+def posterior(dim=DIM, **options):
+    table = PosteriorEmbedding(IDS, dim, rows=5, first_rows=3, **options)
+    table.split(1, torch.full((dim,), 0.5, dtype=table.weight.dtype))
+    table.evidence[:, :4] += (torch.arange(4 * (IDS + 1)) * 37 % 90).view(-1, 4).to(torch.uint8)
+    return table
+
+
+def personal(rows=posterior, **options):
+    table = PersonalEmbedding(rows(**options))
+    table.give(torch.tensor([3, 9]))
+    with torch.no_grad():
+        table.offset.copy_(torch.arange(2 * DIM).view(2, DIM))
+    return table
+
+
+def personal_clustered(**options):
+    return personal(clustered, **options)
+
+
 def prehash(k=2, **options):
     table = PreHashEmbedding(
         IDS, DIM, rows=5, k=k, tries=3, explorations=7, pull=0.1, seed=10, **options
@@ -208,6 +229,8 @@ STATES = {
     "hash-code": [hash_code],
     "mixed": [mixed],
     "modulo": [modulo],
+    "personal": [personal, personal_clustered],
+    "posterior": [posterior],
     "prehash": [prehash, prehash_of_all],
     "prehash-history": [prehash_history],
     "quantised": [quantised, packed, quantised_full, quantised_adaptive],
@@ -263,6 +286,7 @@ def large(name, *, ids=1000, dim=DIM, rows=1000):
         "cel": lambda: ClusteredEmbedding(ids, dim, max_clusters=rows),
         "full": lambda: FullEmbedding(ids, dim),
         "mixed": lambda: MixedEmbedding(ids, dim, shared_rows=rows // 2, private_rows=rows // 2),
+        "personal": lambda: PersonalEmbedding(large("modulo", ids=ids, dim=dim, rows=rows)),
         "prehash-history": lambda: anchored(HistoryPreHashEmbedding(ids, dim, rows=rows)),
         "quantised": lambda: QuantisedEmbedding(large("modulo", ids=ids, dim=dim, rows=rows)),
     }
@@ -279,6 +303,9 @@ def test_vectors_have_a_norm_of_about_one_whatever_the_dimension(name, dim):
         table = large(name, dim=dim)  # with as many rows as ids: mixtures of many are shorter
         if name == "cel":
             table.start_from(ids)
+        if name == "posterior":
+            table.evidence[ids] = IMPOSSIBLE
+            table.evidence[ids, ids] = 0
         squares.append(float(table(ids).detach().square().sum(1).mean()))
     assert sum(squares) / len(squares) == pytest.approx(1, abs=0.2)
 
@@ -323,7 +350,7 @@ class TestSharedRows:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in EMBEDDINGS if name not in ("biased", "quantised")]
+    "name", [name for name in EMBEDDINGS if name not in ("biased", "personal", "quantised")]
 )
 @pytest.mark.parametrize("sizes", [(0, 3), (-1, 3), (3, 0)])
 def test_sizes_have_to_be_positive(name, sizes):

@@ -17,6 +17,8 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.hash_code import HashCodeEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
+from celrec.embeddings.personal import PersonalEmbedding
+from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
 from celrec.embeddings.prehash_history import HistoryPreHashEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
@@ -92,6 +94,19 @@ def hash_code():
     return table
 
 
+def personal():
+    table = PersonalEmbedding(cel())
+    table.give(torch.tensor([8, 1]))
+    return table
+
+
+def posterior():
+    table = PosteriorEmbedding(IDS, 3, rows=4, first_rows=2, padding_idx=5)
+    table.split(1, torch.ones(3))
+    table.evidence[:, 1] += 3
+    return table
+
+
 def prehash():
     table = PreHashEmbedding(
         IDS, 3, rows=5, k=2, tries=3, explorations=4, pull=0.1, seed=7, padding_idx=2
@@ -158,6 +173,8 @@ METHODS = {
     "hash-code": [hash_code],
     "mixed": [mixed],
     "modulo": [modulo],
+    "personal": [personal],
+    "posterior": [posterior],
     "prehash": [prehash, prehash_of_all],
     "prehash-history": [prehash_history],
     "quantised": [quantised, packed],
@@ -188,6 +205,7 @@ SETTINGS = {
     hash_code: {**COMMON, "padding_idx": 1, "rows": 4},
     mixed: {**COMMON, "padding_idx": 7, "shared_rows": 2, "private_rows": 5},
     modulo: {**COMMON, "rows": 4, "seed": 2**70},
+    posterior: {**COMMON, "padding_idx": 5, "rows": 4},
     prehash: {
         **COMMON,
         "padding_idx": 2,
@@ -220,7 +238,7 @@ SETTINGS = {
     tensor_train: {**COMMON, "rows": 12, "seed": 10},
     tree: {**COMMON, "padding_idx": 8, "rows": 4, "root": False, "share": False, "pull": 2.5},
 }
-WRAPPERS = [biased, biased_mixed, biased_quantised, packed, quantised]
+WRAPPERS = [biased, biased_mixed, biased_quantised, packed, personal, quantised]
 
 
 def written_and_read(table):

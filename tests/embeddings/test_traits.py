@@ -22,6 +22,8 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.hash_code import HashCodeEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
+from celrec.embeddings.personal import PersonalEmbedding
+from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
 from celrec.embeddings.prehash_history import HistoryPreHashEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
@@ -70,6 +72,13 @@ def around(kind, make):
 def full(ids, dim, rows):
     del rows
     return FullEmbedding(ids, dim)
+
+
+def personal(ids, dim, rows):
+    """With a row for everybody, as it may come to."""
+    table = PersonalEmbedding(ModuloEmbedding(ids, dim, rows=rows))
+    table.give(torch.arange(ids))
+    return table
 
 
 def planted(**settings):
@@ -157,6 +166,8 @@ METHODS = {
     "hash-code": Method(of_kind(HashCodeEmbedding), "✗✗✗", elsewhere=coding),
     "mixed": Method(mixed, "✗✓✓", elsewhere=reassigning),
     "modulo": Method(of_kind(ModuloEmbedding), "✓✓✓"),
+    "personal": Method(personal, "✓✗✓"),
+    "posterior": Method(of_kind(PosteriorEmbedding), "✗✗✓"),
     "prehash": Method(of_kind(PreHashEmbedding), "✗✗✗"),
     "prehash, 4 rows": Method(of_kind(PreHashEmbedding, k=4), "✓✓✗"),
     "prehash-history": Method(of_kind(HistoryPreHashEmbedding), "✗✓✓"),

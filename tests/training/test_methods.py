@@ -20,7 +20,7 @@ from celrec.training.building import make_model
 from celrec.training.checkpoint import Checkpoint
 from celrec.training.hash_gnn import HashGnn, hash_codes
 from celrec.training.methods import METHODS, Request
-from celrec.training.presets import PRESETS
+from celrec.training.presets import ONLINE, PRESETS
 from celrec.training.run_folder import load_run, save_run
 
 PLANTED = Planted(rows=900, users=25, items=40, dim=3, item_clusters=4, noise=0.3)
@@ -35,7 +35,7 @@ MF = [("mf", name) for name in OTHERS]
 def quick():
     """Fewer steps of everything."""
     with pytest.MonkeyPatch.context() as patch:
-        for presets in PRESETS.values():
+        for presets in (*PRESETS.values(), *ONLINE.values()):
             for name, how in presets.items():
                 schedule = replace(how.schedule, steps=8, judge_every=2, patience=3)
                 patch.setitem(presets, name, replace(how, schedule=schedule))
@@ -86,7 +86,7 @@ def make(name, side="items", rows=ROWS, seed=3):
     log = split().train
     ids = {"users": log.num_users, "items": log.num_items}[side]
     torch.manual_seed(seed)
-    if name in ("cel", "cel-int8"):
+    if name in ("cel", "cel-int8", "cel-lite"):
         plan = Plan(name, str(rows), side, rank=DIM, seed=seed)
         return make_model(log, plan).whole_tables[side]
     return METHODS[name].make(Request(log, side, ids, DIM, rows, seed))
@@ -221,7 +221,7 @@ def test_users_can_be_compressed_as_well(name, side):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_network_learns_with_the_table_too(name, tmp_path):
-    plan = plan_of("deepfm", name, preset="scratch")
+    plan = plan_of("deepfm", name, preset="default" if name == "cel-lite" else "scratch")
     found = fitted(plan)
     if name in ("modulo", "prehash4", "cafe", "jnkm"):
         assert_same(fit(split(), plan), found)

@@ -11,7 +11,7 @@ import typer
 from typer.exceptions import TyperException
 
 import celrec
-from celrec.cli import compare, data, runs, train
+from celrec.cli import compare, data, online, runs, train
 from celrec.cli._interruption import Interruption
 from celrec.errors import CelrecError
 
@@ -28,6 +28,7 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.command()(train.train)
+app.command()(online.online)
 app.command()(compare.compare)
 app.command()(compare.embeddings)
 app.command()(runs.evaluate)

@@ -12,7 +12,10 @@ from celrec.errors import CelrecError
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 RunArgument = Annotated[
-    Path, typer.Argument(metavar="RUN", help="A folder that `celrec train --out` wrote.")
+    Path,
+    typer.Argument(
+        metavar="RUN", help="The folder of `celrec train --out` or `celrec online --run`."
+    ),
 ]
 
 

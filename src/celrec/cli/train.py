@@ -90,6 +90,13 @@ def train(
     penalty: Annotated[
         float, typer.Option(help="How many times as strong as usual penalties are.")
     ] = 1.0,
+    rate: Annotated[
+        float,
+        typer.Option(
+            help="How many times as high as usual learning rates are, with embedding cel-lite or "
+            "preset online."
+        ),
+    ] = 1.0,
     fold: Annotated[
         str | None,
         typer.Option(
@@ -151,6 +158,7 @@ def train(
         positive=positive,
         features=features,
         penalty=penalty,
+        rate=rate,
     )
     if resume and out is None:
         raise CelrecError("resume needs --out, the folder that the interrupted training was for")

@@ -46,6 +46,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         yield temporary
         for file in temporary.iterdir():
             _flush(file)
+        _flush(temporary)
         temporary.chmod(0o755)
         if path.exists():
             retired = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.old."))

@@ -153,10 +153,15 @@ class ClusteredEmbedding(SharedRows):
         new = self.num_clusters
         if new == self.max_clusters:
             raise CelrecError(f"all {self.max_clusters} clusters are in use; raise max_clusters")
-        self.weight[new] = self.weight[parent]
-        self.parent[new] = parent
         self._active += 1
+        self.reopen(new, parent)
         return new
+
+    @torch.no_grad()
+    def reopen(self, cluster: int, parent: int) -> None:
+        """Begin a cluster without members anew, with a copy of the row of `parent`."""
+        self.weight[cluster] = self.weight[parent]
+        self.parent[cluster] = parent
 
     @torch.no_grad()
     def merge(self, first: int, second: int) -> None:

@@ -38,8 +38,6 @@ class PosteriorEmbedding(Embedding):
     Memory(table=16, index=8)
     """
 
-    traits = Traits(low_time=False, low_memory=True, incremental=True)
-
     evidence: Tensor
     """(ids + 1, rows) of uint8."""
     _active: Tensor
@@ -71,6 +69,12 @@ class PosteriorEmbedding(Embedding):
     def reset_parameters(self) -> None:
         """Rows from N(0, 1/dim)."""
         nn.init.normal_(self.weight, std=self.embedding_dim**-0.5)
+
+    @property
+    def traits(self) -> Traits:  # type: ignore[override]
+        """Memory is low where a byte for each row is far less than a row of one's own."""
+        few = 4 * self.max_rows <= self.embedding_dim * self.weight.element_size()
+        return Traits(low_time=False, low_memory=few, incremental=True)
 
     @property
     def num_rows(self) -> int:
@@ -116,6 +120,35 @@ class PosteriorEmbedding(Embedding):
         self.weight[row] += step
         self._active += 1
         return new
+
+    @torch.no_grad()
+    def merge(self, first: int, second: int) -> None:
+        """Put one row, the mean of two, in their place, with the weights of both.
+
+        The last row takes the number of the one that is gone. Where the two are the same,
+        no vector changes, but for the rounding of the new weights.
+        """
+        last = self.num_rows - 1
+        if first == second or not (0 <= first <= last and 0 <= second <= last):
+            raise CelrecError(
+                f"first and second must be two rows that are there, 0 … {last}, "
+                f"not {first} and {second}"
+            )
+        kept, gone = sorted((first, second))
+        pair = self.evidence[:, [kept, gone]]
+        weights = torch.where(pair == IMPOSSIBLE, 0.0, (pair / -STEPS_PER_BIT).exp2()).sum(1)
+        value = (-STEPS_PER_BIT * weights.log2()).round()
+        lowest = torch.minimum(value, torch.zeros_like(value))  # of all rows: it becomes 0
+        others = self.evidence.float() - lowest.unsqueeze(1)
+        others = others.clamp(max=IMPOSSIBLE - 1).to(torch.uint8)
+        self.evidence.copy_(torch.where(self.evidence == IMPOSSIBLE, self.evidence, others))
+        value = (value - lowest).clamp(max=IMPOSSIBLE - 1).to(torch.uint8)
+        self.evidence[:, kept] = torch.where(weights > 0, value, IMPOSSIBLE)
+        self.weight[kept] = (self.weight[kept] + self.weight[gone]) / 2
+        self.weight[gone] = self.weight[last]
+        self.evidence[:, gone] = self.evidence[:, last]
+        self.evidence[:, last] = IMPOSSIBLE
+        self._active -= 1
 
     @torch.no_grad()
     def grow(self, num_embeddings: int) -> None:

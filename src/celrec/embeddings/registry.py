@@ -18,6 +18,7 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.hash_code import HashCodeEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
+from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
 from celrec.embeddings.prehash_history import HistoryPreHashEmbedding
@@ -40,6 +41,7 @@ EMBEDDINGS: dict[str, Callable[..., Embedding]] = {
     "hash-code": HashCodeEmbedding,
     "mixed": MixedEmbedding,
     "modulo": ModuloEmbedding,
+    "personal": PersonalEmbedding,
     "posterior": PosteriorEmbedding,
     "prehash": PreHashEmbedding,
     "prehash-history": HistoryPreHashEmbedding,

@@ -44,4 +44,9 @@ def dot(left: Tensor, right: Tensor) -> Tensor:
     """
     if left.shape == right.shape:
         return (left * right).sum(-1)
+    # The common cases: candidates that are the same for all samples.
+    if left.ndim == 3 and left.shape[1] == 1 and right.ndim == 2:
+        return left.squeeze(1) @ right.T
+    if right.ndim == 3 and right.shape[1] == 1 and left.ndim == 2:
+        return right.squeeze(1) @ left.T
     return paired(left, right, "d,d->")

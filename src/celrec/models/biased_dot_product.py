@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from celrec.models._paired import dot
 from celrec.models.history import History
 from celrec.models.interaction import Interaction
 
@@ -33,7 +34,7 @@ class BiasedDotProduct(Interaction):
     ) -> Tensor:
         """The prediction for vectors of users and items, over all leading axes."""
         del history, features
-        factors = (user[..., :-1] * item[..., :-1]).sum(-1)
+        factors = dot(user[..., :-1], item[..., :-1])
         return self.mean + user[..., -1] + item[..., -1] + factors
 
     @torch.no_grad()

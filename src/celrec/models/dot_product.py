@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from celrec.models._paired import dot
 from celrec.models.history import History
 from celrec.models.interaction import Interaction
 
@@ -25,4 +26,4 @@ class DotProduct(Interaction):
     ) -> Tensor:
         """The prediction for vectors of users and items, over all leading axes."""
         del history, features
-        return (user * item).sum(-1)
+        return dot(user, item)

@@ -79,8 +79,9 @@ def weigh(evidence: NDArray[np.uint8], ids: Ints, scale: Floats, weights: Floats
         for k in range(weights.shape[1]):
             weights[event, k] = scale[evidence[ids[event], k]]
             total += weights[event, k]
+        share = np.float32(1) / total
         for k in range(weights.shape[1]):
-            weights[event, k] /= total
+            weights[event, k] *= share
 
 
 @compiled
@@ -103,31 +104,84 @@ def hashed(ids: Ints, seed: int) -> NDArray[np.float64]:
 
 
 @compiled
+def _take_notice(row: NDArray[np.uint8], value: Floats, active: int, moment: np.uint64) -> None:
+    """Keep `value`, how bad each row is, as evidence: above the least, rounded at random.
+
+    All are rounded up by the same chance: so the mean of what is kept is what was added, and
+    differences between rows are kept best.
+    """
+    least = np.float32(np.inf)
+    for k in range(active):
+        least = min(least, value[k])
+    chance = np.float32(_mixed(moment) >> np.uint64(40)) * np.float32(2.0**-24)
+    for k in range(active):
+        row[k] = np.uint8(min(value[k] - least + chance, np.float32(254)))
+
+
+@compiled
 def add_evidence(
     evidence: NDArray[np.uint8], ids: Ints, losses: Floats, kept: Floats, steps: float, moment: int
 ) -> None:
     """Add what each event tells of its id: `steps` for a unit of loss, rounded at random.
 
-    Of what was known before, the share `kept` remains.
-
-    losses is (rows, events), for the first rows; others stay impossible. Event by event, so
-    that an id may be repeated. `moment` is the number of the first event.
+    Of what was known before, the share `kept` remains. losses is (rows, events), for the first
+    rows; others stay impossible. Event by event, so that an id may be repeated. `moment` is the
+    number of the first event.
     """
     active = losses.shape[0]
     value = np.empty(active, np.float32)
     for event in range(len(ids)):
         row = evidence[ids[event]]
-        least = np.float32(np.inf)
         for k in range(active):
             value[k] = kept[event] * row[k] + np.float32(steps) * losses[k, event]
-            least = min(least, value[k])
-        bits = _mixed(np.uint64(moment + event))
+        _take_notice(row, value, active, np.uint64(moment + event))
+
+
+@compiled
+def add_tangent_evidence(
+    evidence: NDArray[np.uint8],
+    ids: Ints,
+    rows: Floats,
+    outputs: Floats,
+    slopes: Floats,
+    vectors: Floats,
+    targets: Floats,
+    kept: Floats,
+    steps: float,
+    moment: int,
+    softplus: Floats,
+) -> None:
+    """The same with losses of outputs that are linear in the vector, as a `Tangent` tells.
+
+    rows is (dim, rows), so that the inner loops run over rows. The loss is a squared error, or
+    cross-entropy if there is a table `softplus`, of log(1 + exp(−i/64)): what is lost by looking
+    it up is far below a step of the evidence.
+    """
+    active = rows.shape[1]
+    output, value = np.empty(active, np.float32), np.empty(active, np.float32)
+    last = np.float32(len(softplus) - 1)
+    for event in range(len(ids)):
+        row, target = evidence[ids[event]], targets[event]
+        constant = outputs[event]
+        for d in range(rows.shape[0]):
+            constant -= slopes[event, d] * vectors[event, d]
         for k in range(active):
-            if k % 4 == 3:
-                bits = _mixed(bits)
-            # Sixteen random bits for each: the mean of what is kept is what was added.
-            chance = np.float32((bits >> np.uint64(16 * (k % 4))) & np.uint64(0xFFFF)) / 65536
-            row[k] = np.uint8(min(value[k] - least + chance, np.float32(254)))
+            output[k] = constant
+        for d in range(rows.shape[0]):
+            slope = slopes[event, d]
+            for k in range(active):
+                output[k] += slope * rows[d, k]
+        if len(softplus):
+            for k in range(active):
+                z = output[k]
+                place = np.int64(min(np.float32(64) * abs(z) + np.float32(0.5), last))
+                output[k] = max(z, np.float32(0)) + softplus[place] - target * z
+        else:
+            for k in range(active):
+                output[k] = (output[k] - target) ** 2
+        for k in range(active):
+            value[k] = kept[event] * row[k] + np.float32(steps) * output[k]
+        _take_notice(row, value, active, np.uint64(moment + event))
 
 
 @compiled
@@ -154,13 +208,14 @@ def move(
     head: Links,
     after: Links,
     before: Links,
+    least: int,
 ) -> int:
-    """Move ids to other clusters, unless one would be left without members; how many moved."""
+    """Move ids to other clusters, which must keep `least` members; how many moved."""
     moved = 0
     for number in range(len(ids)):
         member, goal = ids[number], goals[number]
         own = assignment[member]
-        if own == goal or sizes[own] == 1:
+        if own == goal or sizes[own] <= least:
             continue
         last, following = before[member], after[member]
         if last < 0:

@@ -15,6 +15,7 @@ from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.embedding import Embedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.embeddings.registry import describe_embedding, make_embedding
@@ -150,9 +151,12 @@ def _tables(
 
 def _online(ids: int, plan: Plan, width: int) -> Embedding:
     how, rows = plan.settings().solver, plan.rows(ids)
+    table: Embedding
     if isinstance(how, Online) and how.assignment == "soft":
-        return PosteriorEmbedding(ids, width, rows=min(rows, how.most_rows))
-    return ClusteredEmbedding(ids, width, max_clusters=rows)
+        table = PosteriorEmbedding(ids, width, rows=min(rows, how.most_rows))
+    else:
+        table = ClusteredEmbedding(ids, width, max_clusters=rows)
+    return table if plan.personal_limit is None else PersonalEmbedding(table)
 
 
 def _clustered(

@@ -52,10 +52,19 @@ class ComposedSide(OnlineSide):
         self._steps += 1
         if self._steps % _ADAPT_EVERY == 0:
             self.table.adapt(self._optimizer)
+        if self._how.non_negative:
+            for parameter in self.table.non_negative_parameters():
+                parameter.data.clamp_(min=0)
 
     def grow(self, ids: int) -> None:
         """See `OnlineSide`."""
+        self._vectors = torch.empty(0)  # the last graph knows parameters of the old shapes
         self.table.grow(ids)
+        for parameter, state in self._optimizer.state.items():
+            if "sum" in state and state["sum"].shape != parameter.shape:
+                fresh = torch.full_like(parameter.data, self._how.first_square)
+                fresh[: len(state["sum"])] = state["sum"]
+                state["sum"] = fresh
 
     @property
     def nbytes(self) -> int:

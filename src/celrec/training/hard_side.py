@@ -19,10 +19,11 @@ from celrec.errors import CelrecError
 from celrec.training._online_kernels import draw_candidates, hashed
 from celrec.training.batch import Batch
 from celrec.training.members import Members
-from celrec.training.online_side import Judge, OnlineSide
+from celrec.training.online_side import Judge, OnlineSide, Tangent
 from celrec.training.row_descent import Descending, RowDescent
 
 _SWEEP = 4096  # ids at once
+_COMPARED = 512  # rows at once, where two are sought that are alike
 SCHEDULES = ("always", "doubling")
 
 
@@ -40,7 +41,10 @@ class Moving:
     """What is added to the loss of a row: prior/2·‖row − mean row‖²."""
     limit: Callable[[int], float] | float = 100.0
     """d: a cluster with more than 2·d events is split; a number, or a function, which must not
-    fall, of the events seen so far."""
+    fall, of the events seen so far, each counted once."""
+    merge_within: float | None = None
+    """When all rows are in use and a cluster is to be split, two rows that are no further apart
+    than this become one, to make room; None: never."""
     own_row_above: float | None = None
     """An id with more events than this has a cluster to itself; None: no id has."""
 
@@ -96,7 +100,13 @@ class HardSide(OnlineSide):
         self._splitter = Splitter(threshold="balanced")
         self._mean = torch.zeros(table.embedding_dim)
         self._looked_up = torch.empty(0, dtype=torch.int64)
+        self._free: int | None = None
         self.events = self.moved = 0
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """See `OnlineSide`."""
+        return self.buffer.counts
 
     def lookup(self, ids: Tensor) -> Tensor:
         """See `OnlineSide`."""
@@ -115,8 +125,10 @@ class HardSide(OnlineSide):
         judge: Judge,
         *,
         again: bool,
+        tangent: Tangent | None = None,
     ) -> None:
         """Keep the events, move ids, split clusters."""
+        del tangent  # an id is judged by more events than these
         share = max(0.01, 10 / (10 + self.events / max(len(ids), 1)))
         self._mean.lerp_(vectors[self.name].mean(0), share)
         self.events += len(ids)
@@ -140,7 +152,9 @@ class HardSide(OnlineSide):
     ) -> NDArray[np.int64]:
         """Keep new events; those of their ids that are due to be judged."""
         known = self.buffer.counts
-        before = np.append(known, 0)[np.minimum(different, len(known))]
+        before = np.zeros(len(different), np.int64)
+        met = different < len(known)
+        before[met] = known[different[met]]
         event = {"others": self._others(batch), "target": batch.target.numpy()}
         if self._moments and batch.moment is not None:
             event["moment"] = batch.moment.numpy()
@@ -189,7 +203,6 @@ class HardSide(OnlineSide):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """See `OnlineSide`."""
         self._descent.load_state_dict(state["descent"])
-        self._descent.follow(self._rows.weight)
         self.members.load_state_dict(state["members"])
         self.buffer.load_state_dict(state["buffer"])
         self._mean = state["mean"].clone()
@@ -200,7 +213,7 @@ class HardSide(OnlineSide):
         if clusters == 1 or not len(ids) or not self._moving.candidates:
             return
         own = self._rows.row_of(torch.from_numpy(ids)).numpy()
-        moment = self.events ^ (self._seed << 32)
+        moment = (self.events ^ (self._seed << 32)) % 2**63
         drawn = draw_candidates(own, clusters, self._moving.candidates, moment)
         owner, batch = self.replay(ids)
         rows = self._rows.weight.detach()[torch.from_numpy(drawn)]  # (candidates, ids, dim)
@@ -217,17 +230,42 @@ class HardSide(OnlineSide):
         if limit is not None:
             for member in ids[self.buffer.counts[ids] > limit]:
                 own = int(table.assignment[member])
-                if table.num_clusters < table.max_clusters and members.sizes[own] > 1:
+                if members.sizes[own] > 1 and self._has_room(own):
                     self._open(own, np.array([member]))
         given = self._moving.limit
-        most = 2 * (given(self.events) if callable(given) else given)
-        waiting = [int(cluster) for cluster in touched if members.events[cluster] > most]
-        while waiting and table.num_clusters < table.max_clusters:
+        most = 2 * (given(int(members.events.sum())) if callable(given) else given)
+        waiting = [int(cluster) for cluster in touched]
+        while waiting := [c for c in waiting if members.events[c] > most and members.sizes[c] > 1]:
             cluster = max(waiting, key=lambda one: (members.events[one], -one))
-            waiting.remove(cluster)
-            if members.sizes[cluster] > 1:
-                new = self._split(cluster, judge)
-                waiting += [one for one in (cluster, new) if members.events[one] > most]
+            if not self._has_room(cluster):
+                break
+            waiting.append(self._split(cluster, judge))
+
+    def _has_room(self, cluster: int) -> bool:
+        """Whether another cluster can be opened; two that are alike are merged if need be."""
+        table, within = self._rows, self._moving.merge_within
+        if table.num_clusters < table.max_clusters or self._free is not None:
+            return True
+        if within is None:
+            return False
+        every = table.num_clusters
+        some = np.unique(draw_candidates(np.array([cluster]), every, _COMPARED, self.events)[1:])
+        rows = table.weight.detach()[torch.from_numpy(some)]
+        apart = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
+        # Rows are the same just after a split: to merge those would undo it, again and again.
+        apart[apart == 0] = torch.inf
+        first, second = divmod(int(apart.argmin()), len(some))
+        if not float(apart[first, second]) <= within:
+            return False
+        kept, gone = sorted(int(some[one]) for one in (first, second))
+        if cluster == gone:
+            kept, gone = gone, kept
+        self.members.merge(gone, kept, self.buffer.counts)
+        table.parent[table.parent == gone] = kept
+        if table.unseen_cluster == gone:
+            table.unseen_cluster = kept
+        self._free = gone
+        return True
 
     def _split(self, cluster: int, judge: Judge) -> int:
         ids = np.sort(self.members.of(cluster))
@@ -242,7 +280,11 @@ class HardSide(OnlineSide):
         return self._open(cluster, ids[leaving.numpy()])
 
     def _open(self, parent: int, leaving: NDArray[np.int64]) -> int:
-        new = self._rows.open(parent)
+        if self._free is None:
+            new = self._rows.open(parent)
+        else:
+            new, self._free = self._free, None
+            self._rows.reopen(new, parent)
         self._descent.copy(parent, new)
         goals = np.full(len(leaving), new)
         self.members.move(leaving, goals, self.buffer.counts)

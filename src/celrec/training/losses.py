@@ -28,8 +28,7 @@ def squared_error(output: Tensor, target: Tensor) -> Tensor:
 
 def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
     """−x·log σ(y) − (1 − x)·log(1 − σ(y)) for each sample, y being a logit."""
-    target = target.expand_as(output)
-    return F.binary_cross_entropy_with_logits(output, target, reduction="none")
+    return F.softplus(output) - target * output
 
 
 def ranking(margin: Tensor, target: Tensor) -> Tensor:

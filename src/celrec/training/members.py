@@ -60,6 +60,23 @@ class Members:
             self._head,
             self._after,
             self._before,
+            1,
+        )
+
+    def merge(self, cluster: int, goal: int, counts: NDArray[np.int64]) -> None:
+        """Move all members of a cluster to another one."""
+        everybody = self.of(cluster)
+        move(
+            everybody,
+            np.full(len(everybody), goal),
+            counts,
+            self._table.assignment.numpy(),
+            self.sizes,
+            self.events,
+            self._head,
+            self._after,
+            self._before,
+            0,
         )
 
     def of(self, cluster: int) -> NDArray[np.int64]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.shared_rows import SharedRows
 from celrec.errors import CelrecError
@@ -14,6 +15,7 @@ from celrec.training.composed_side import ComposedSide
 from celrec.training.hard_side import HardSide, Moving
 from celrec.training.online_side import OnlineSide
 from celrec.training.online_trainer import OnlineTrainer
+from celrec.training.personal_side import PersonalSide
 from celrec.training.plain_side import PlainSide
 from celrec.training.recommender import Recommender
 from celrec.training.row_descent import Descending
@@ -48,6 +50,10 @@ class Online:
     moving: Moving = field(default_factory=Moving)
     replay: bool = False
     """Whether the latest events of the ids in a batch are learned with it, in `hard`."""
+    own: Descending = field(default_factory=lambda: Descending(l2=0.1))
+    """For what ids differ by from what they share, in tables where they may."""
+    own_above: int = 50
+    """How many events an id must have had to differ."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -64,15 +70,40 @@ class Online:
     def stronger(self, factor: float) -> Online:
         """The same with penalties so many times as strong."""
         shared = replace(self.shared, l2=factor * self.shared.l2)
-        return replace(self, shared=shared, plain=replace(self.plain, l2=factor * self.plain.l2))
+        plain = replace(self.plain, l2=factor * self.plain.l2)
+        return replace(
+            self, shared=shared, plain=plain, own=replace(self.own, l2=factor * self.own.l2)
+        )
+
+    def faster(self, factor: float) -> Online:
+        """The same with learning rates so many times as high."""
+
+        def scaled(how: Descending) -> Descending:
+            return replace(how, learning_rate=factor * how.learning_rate)
+
+        return replace(
+            self,
+            shared=scaled(self.shared),
+            plain=scaled(self.plain),
+            own=scaled(self.own),
+            network_rate=factor * self.network_rate,
+        )
 
     def trainer(self, recommender: Recommender) -> OnlineTrainer:
         """A trainer for a recommender, as this says."""
         tables = recommender.whole_tables
         sides: dict[str, OnlineSide] = {}
-        for place, (name, table) in enumerate(tables.items()):
+        for place, (name, whole) in enumerate(tables.items()):
+            table = whole.shared if isinstance(whole, PersonalEmbedding) else whole
             if isinstance(table, PosteriorEmbedding):
-                sides[name] = SoftSide(name, table, self.shared, self.temperature, self.seed)
+                sides[name] = SoftSide(
+                    name,
+                    table,
+                    self.shared,
+                    self.temperature,
+                    merge_within=self.moving.merge_within,
+                    seed=self.seed,
+                )
             elif isinstance(table, ClusteredEmbedding):
                 sides[name] = HardSide(
                     name,
@@ -85,9 +116,11 @@ class Online:
                     seed=self.seed,
                 )
             elif isinstance(table, SharedRows) and not table.needs_gradients:
-                sides[name] = PlainSide(name, table, self.plain)
+                sides[name] = PlainSide(name, table, self.plain, spread=self.small, seed=self.seed)
             else:
                 sides[name] = ComposedSide(name, table, self.plain)
+            if isinstance(whole, PersonalEmbedding):
+                sides[name] = PersonalSide(sides[name], whole, self.own, self.own_above, place)
         return OnlineTrainer(recommender, sides, self.network_rate, replay=self.replay)
 
     @torch.no_grad()
@@ -98,13 +131,14 @@ class Online:
         """
         generator = torch.Generator().manual_seed(self.seed)
         scalars = recommender.model.extra_columns
-        for table in recommender.whole_tables.values():
+        for whole in recommender.whole_tables.values():
+            table = whole.shared if isinstance(whole, PersonalEmbedding) else whole
             spread = self.spread if isinstance(table, PosteriorEmbedding) else self.small
             for weight in table.parameters():
                 if not isinstance(table, PosteriorEmbedding | SharedRows):
                     break  # they know best what to begin with
                 if self.plain.non_negative:
-                    level = (mean / table.embedding_dim) ** 0.5
+                    level = (max(mean, 0.0) / table.embedding_dim) ** 0.5
                     weight.normal_(1, self.spread, generator=generator).abs_().mul_(level)
                     continue
                 weight.normal_(0, spread, generator=generator)

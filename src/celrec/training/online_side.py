@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
 from celrec.embeddings.embedding import Embedding
+from celrec.errors import CelrecError
 from celrec.training.batch import Batch
 
 
 class Judge(Protocol):
     """Tells how well vectors of one table would do."""
+
+    @property
+    def kind(self) -> str:
+        """The name of the loss, if it has one."""
 
     def losses(
         self,
@@ -33,14 +38,33 @@ class Judge(Protocol):
         """(events, dim): the gradient of each loss at the vector of `side`."""
 
 
+class Tangent(NamedTuple):
+    """What outputs are to first order in the vectors of one table, event by event.
+
+    output + slope·(vector′ − vector) for another vector: exact for dot products.
+    """
+
+    output: Tensor
+    slope: Tensor
+    vector: Tensor
+
+
 class OnlineSide(ABC):
     """One table that is learned event by event: rows by gradients, all else by what it observes.
 
     A batch is looked up, then learned, then observed.
     """
 
+    by_tangent: bool = False
+    """Whether events are judged by tangents."""
+
     def __init__(self, name: str, table: Embedding) -> None:
         self.name, self.table = name, table
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """How many events each id has had, where that is counted."""
+        raise CelrecError(f"{type(self).__name__} counts no events")
 
     def begin(self) -> None:  # noqa: B027  (most have nothing but rows)
         """Give what the table holds besides rows its first values."""
@@ -66,10 +90,12 @@ class OnlineSide(ABC):
         judge: Judge,
         *,
         again: bool,
+        tangent: Tangent | None = None,
     ) -> None:
         """Take notice of events that were learned; `vectors` are those from before.
 
-        With `again` they were observed before, and nothing is to be counted twice.
+        With `again` they were observed before, and nothing is to be counted twice. `tangent` is
+        given to those who go by it, where outputs are numbers.
         """
 
     def latest(self, ids: NDArray[np.int64]) -> Batch | None:

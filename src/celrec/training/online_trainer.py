@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,8 @@ from torch import Tensor
 
 from celrec.data.replay_buffer import ReplayBuffer
 from celrec.training.batch import Batch
-from celrec.training.online_side import OnlineSide
+from celrec.training.losses import LOSSES
+from celrec.training.online_side import OnlineSide, Tangent
 from celrec.training.recommender import HISTORY, Recommender
 
 
@@ -19,8 +20,8 @@ class OnlineTrainer:
     """Looks up, predicts, descends, takes notice: one batch of events after the other.
 
     Ids may appear at any time; tables grow as they do. An id below 0, as it may stand in a
-    further column, is nobody's: its event tells nothing of that table. For models that look
-    at a history, the latest items of every user are kept.
+    further column, is nobody's: its event teaches only what all unseen ids share there. For
+    models that look at a history, the latest items of every user are kept.
 
     Made by `Online.trainer`:
 
@@ -53,9 +54,10 @@ class OnlineTrainer:
         if self._network:
             self._optimizer = torch.optim.Adam(self._network, lr=network_rate)
         self._replay = replay
-        self._history = ReplayBuffer(
+        self.history = ReplayBuffer(
             recommender.history_length, {"item": np.int32, "moment": np.int64}
         )
+        """The latest items of every user, and the numbers of their events."""
         self.events = 0
         """How many events were learned, those of later passes included."""
 
@@ -65,10 +67,12 @@ class OnlineTrainer:
         With `again` the events were learned before: in another pass over the same data.
         """
         count = len(batch.user)
+        if not count:
+            return torch.empty(0)
         self._make_room(batch)
         moment = torch.arange(self.events, self.events + count)
         batch = self._with_history(batch._replace(moment=moment))
-        learned = self._with_latest(batch) if self._replay else batch
+        learned = self._with_latest(batch) if self._replay and not again else batch
         vectors = self._look_up(learned)
         known = vectors
         if again:
@@ -78,21 +82,30 @@ class OnlineTrainer:
         leaves = {name: vector.detach().requires_grad_() for name, vector in known.items()}
         outputs = self.recommender.output_from(learned, leaves)
         losses = self.recommender.loss.of_samples(outputs, learned.target)
-        gradients = torch.autograd.grad(losses.sum(), [*leaves.values(), *self._network])
-        self._descend(learned, dict(zip(leaves, gradients, strict=False)), gradients[len(leaves) :])
+        # Zeros for what only an auxiliary loss is for.
+        learning = [outputs, *leaves.values(), *self._network]
+        steepness, *gradients = torch.autograd.grad(losses.sum(), learning, materialize_grads=True)
+        pulls = dict(zip(leaves, gradients, strict=False))
+        self._descend(learned, pulls, gradients[len(leaves) :])
         with torch.no_grad():
+            outputs = outputs[:count]
             before = {name: vector[:count] for name, vector in vectors.items()}
             for (name, side), ids in zip(self.sides.items(), batch.ids(), strict=True):
-                mine = ids >= 0
-                if bool(mine.all()):
-                    side.observe(batch, ids, before, self, again=again)
-                elif bool(mine.any()):
-                    some = {name: vector[mine] for name, vector in before.items()}
-                    side.observe(batch.at(mine), ids[mine], some, self, again=again)
+                tangent = None
+                if side.by_tangent and outputs.ndim == 1:
+                    # Where the loss is level, nothing is to be learned whatever the slope is.
+                    slope = (pulls[name][:count] / steepness[:count, None]).nan_to_num_(0, 0, 0)
+                    tangent = Tangent(outputs, slope, leaves[name][:count])
+                self._observe(side, batch, ids, before, tangent, again=again)
         if self.recommender.history_length and not again:
-            self._history.insert(batch.user.numpy(), item=batch.item.numpy(), moment=moment.numpy())
+            self.history.insert(batch.user.numpy(), item=batch.item.numpy(), moment=moment.numpy())
         self.events += count
-        return outputs[:count].detach()
+        return outputs.detach()
+
+    @property
+    def kind(self) -> str:
+        """See `Judge`."""
+        return next((n for n, loss in LOSSES.items() if loss is self.recommender.loss), "")
 
     def losses(
         self,
@@ -118,6 +131,25 @@ class OnlineTrainer:
             total = self.recommender.loss.of_samples(outputs, batch.target).sum()
             return torch.autograd.grad(total, own)[0]
 
+    def _observe(
+        self,
+        side: OnlineSide,
+        batch: Batch,
+        ids: Tensor,
+        vectors: Mapping[str, Tensor],
+        tangent: Tangent | None,
+        *,
+        again: bool,
+    ) -> None:
+        """Let a table take notice of those events that tell of it."""
+        mine = ids >= 0
+        if not bool(mine.all()):
+            batch, ids = batch.at(mine), ids[mine]
+            vectors = {name: vector[mine] for name, vector in vectors.items()}
+            tangent = None if tangent is None else Tangent(*(part[mine] for part in tangent))
+        if len(ids):
+            side.observe(batch, ids, vectors, self, again=again, tangent=tangent)
+
     @torch.no_grad()
     def sweep(self) -> None:
         """Judge all ids once more by what is known of them."""
@@ -130,7 +162,7 @@ class OnlineTrainer:
         states = () if self._optimizer is None else self._optimizer.state.values()
         network = [v.nbytes for state in states for v in state.values() if isinstance(v, Tensor)]
         sides = [side.nbytes for side in self.sides.values()]
-        return sum(network) + sum(sides) + self._history.nbytes
+        return sum(network) + sum(sides) + self.history.nbytes
 
     def state_dict(self) -> dict[str, Any]:
         """All that the recommender does not hold."""
@@ -138,14 +170,14 @@ class OnlineTrainer:
         return {
             "events": self.events,
             "optimizer": optimizer,
-            "history": self._history.state_dict(),
+            "history": self.history.state_dict(),
             "sides": {name: side.state_dict() for name, side in self.sides.items()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take up what `state_dict` gave, after the recommender has taken up its own."""
         self.events = int(state["events"])
-        self._history.load_state_dict(state["history"])
+        self.history.load_state_dict(state["history"])
         if self._optimizer is not None:
             groups = self._optimizer.state_dict()["param_groups"]
             self._optimizer.load_state_dict({"state": state["optimizer"], "param_groups": groups})
@@ -174,7 +206,7 @@ class OnlineTrainer:
         return vectors
 
     def _descend(
-        self, batch: Batch, gradients: dict[str, Tensor], network: tuple[Tensor, ...]
+        self, batch: Batch, gradients: dict[str, Tensor], network: Sequence[Tensor]
     ) -> None:
         for name, side in self.sides.items():
             gradient = gradients[name]
@@ -190,7 +222,7 @@ class OnlineTrainer:
         length = self.recommender.history_length
         if not length or batch.history is not None or batch.moment is None:
             return batch
-        owner, columns = self._history.events(batch.user.numpy())
+        owner, columns = self.history.events(batch.user.numpy())
         before = columns["moment"] < batch.moment.numpy()[owner]
         owner, items = owner[before], columns["item"][before]
         counts = np.bincount(owner, minlength=len(batch.user))
@@ -201,12 +233,19 @@ class OnlineTrainer:
 
     def _with_latest(self, batch: Batch) -> Batch:
         """The batch, and the latest events of all ids in it, each once."""
-        kept = [
+        found = [
             side.latest(torch.unique(ids[ids >= 0]).numpy())
             for side, ids in zip(self.sides.values(), batch.ids(), strict=True)
         ]
-        events = Batch.joined([one for one in kept if one is not None])
+        kept = [one for one in found if one is not None]
+        if not kept:
+            return batch
+        events = Batch.joined(kept)
         if events.moment is None:
             return batch
         _, first = np.unique(events.moment.numpy(), return_index=True)
-        return self._with_history(Batch.joined([batch, events.at(torch.from_numpy(first))]))
+        events = self._with_history(events.at(torch.from_numpy(first)))
+        joined = Batch.joined([batch, events])
+        if batch.history is None or events.history is None:
+            return joined
+        return joined._replace(history=torch.cat([batch.history, events.history]))

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.shared_rows import SharedRows
 from celrec.training.online_side import OnlineSide
 from celrec.training.row_descent import Descending, RowDescent
 
 
 class PlainSide(OnlineSide):
-    """A table such as a full one, or one with rows shared by chance."""
+    """A table such as a full one, or one with rows shared by chance.
 
-    def __init__(self, name: str, table: SharedRows, how: Descending) -> None:
+    Rows that come with new ids begin as those of unseen ids, and `spread` apart from them: rows
+    that are all alike would go on being so.
+    """
+
+    def __init__(
+        self, name: str, table: SharedRows, how: Descending, *, spread: float = 0.0, seed: int = 0
+    ) -> None:
         super().__init__(name, table)
         self._rows, self._descent = table, RowDescent(table.weight, how)
+        self._how, self._spread, self._seed = how, spread, seed
         self._looked_up = torch.empty(0, dtype=torch.int64)
 
     def lookup(self, ids: Tensor) -> Tensor:
@@ -31,8 +40,15 @@ class PlainSide(OnlineSide):
 
     def grow(self, ids: int) -> None:
         """See `OnlineSide`."""
+        before = self.table.num_embeddings
         self.table.grow(ids)
-        self._descent.follow(self._rows.weight)
+        if not isinstance(self.table, FullEmbedding):
+            return
+        rows = self.table.weight.detach()[before:ids]
+        noise = np.random.default_rng([self._seed, before]).standard_normal(rows.shape)
+        rows += self._spread * torch.from_numpy(noise.astype(np.float32))
+        if self._how.non_negative:
+            rows.abs_()
 
     @property
     def nbytes(self) -> int:
@@ -46,4 +62,3 @@ class PlainSide(OnlineSide):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """See `OnlineSide`."""
         self._descent.load_state_dict(state["descent"])
-        self._descent.follow(self._rows.weight)

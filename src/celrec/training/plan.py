@@ -14,6 +14,7 @@ from celrec.models.registry import MODELS
 from celrec.training.losses import LOSSES
 from celrec.training.methods import find_method
 from celrec.training.offline import Offline
+from celrec.training.online import Online
 from celrec.training.presets import COMPOSED_SWEEPS, ONLINE, PRESETS, TREE
 
 SIDES = {"items": (False, True), "users": (True, False), "both": (True, True)}
@@ -57,6 +58,8 @@ class Plan:
     """Whether a network sees what is known of users and items besides their ids."""
     penalty: float = 1.0
     """How many times as strong as usual the penalties on what is learned are."""
+    rate: float = 1.0
+    """How many times as high as usual the learning rates are, of what is learned online."""
 
     def __post_init__(self) -> None:
         choices = {
@@ -73,8 +76,14 @@ class Plan:
                 )
         if self.rank is not None and self.rank < 1:
             raise CelrecError(f"rank must be positive, not {self.rank}")
-        if not 0 < self.penalty < math.inf:
-            raise CelrecError(f"penalty must be positive, not {self.penalty}")
+        for name in ("penalty", "rate"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise CelrecError(f"{name} must be positive, not {getattr(self, name)}")
+        if self.rate != 1 and not self.online:
+            raise CelrecError(
+                f"rate is for what is learned online, not for embedding {self.embedding!r} with "
+                f"preset {self.preset!r}; leave it out"
+            )
         if not 0 <= self.seed < 2**63:
             raise CelrecError(f"seed must lie in 0 … 2⁶³ − 1, not {self.seed}")
         self.rows(1000)  # complains about a compression that cannot be read
@@ -88,8 +97,10 @@ class Plan:
                 "positive is missing: model 'mmoe' also learns which interactions are conversions; "
                 "say from which target on (--positive 4)"
             )
-        if self.online and self.tree:
-            raise CelrecError(f"embedding {self.embedding!r} cannot be learned online")
+        if self.online and (self.tree or self.clustered):
+            raise CelrecError(
+                f"embedding {self.embedding!r} is not learned online; take {LITE!r}, or another"
+            )
         if self.tree and self.model == "mf":
             raise CelrecError(f"embedding {self.embedding!r} knows no biases; take model 'nmf'")
         if self.tree and self.side != "items":
@@ -98,6 +109,8 @@ class Plan:
             )
         if not self.clustered:
             for name, plain in (("start", "one"), ("frozen", False), ("personalise", "none")):
+                if name == "personalise" and self.embedding == LITE:
+                    continue
                 if getattr(self, name) != plain:
                     raise CelrecError(f"{name} is for embedding 'cel', not {self.embedding!r}")
             if self.auto:
@@ -230,7 +243,13 @@ class Plan:
         if self.online:
             name = self.preset if self.embedding == LITE else "default"
             how = ONLINE[self.model][name]
-            return replace(how, seed=self.seed).stronger(self.penalty)
+            how = replace(how, seed=self.seed).stronger(self.penalty)
+            if isinstance(how.solver, Online):
+                solver = how.solver.faster(self.rate)
+                if self.personal_limit is not None:
+                    solver = replace(solver, own_above=self.personal_limit)
+                how = replace(how, solver=solver)
+            return how
         presets = PRESETS[self.model]
         how = presets[self.preset]
         rows = self.clustered or self.embedding in ("full", "modulo")

@@ -44,6 +44,7 @@ TREE = Offline(
 
 _STREAM = Online()
 _PASSES = Schedule(steps=10, split_every=0, reassign_every=0, judge_every=1, patience=2)
+_MANY_PASSES = replace(_PASSES, steps=100, judge_every=2, patience=5)
 _RATINGS = Descending(learning_rate=0.03, l2=0.2, non_negative=True)
 # What the paper says of CEL-Lite: gradient descent on the batch and on the latest events of its
 # ids, gradients averaged, all ids of a batch judged, nothing added to their losses.
@@ -69,24 +70,28 @@ _HARD = replace(
 _SOFT_RATINGS = replace(
     _STREAM,
     batch=2000,
-    shared=replace(_RATINGS, l2=0.1),
+    shared=replace(_RATINGS, l2=0.0),
     plain=_RATINGS,
-    spread=0.1,
+    spread=0.3,
     most_rows=256,
-    temperature=1.5,
+    temperature=3.0,
+    own=Descending(learning_rate=0.03, l2=0.1),
 )
 ONLINE: dict[str, dict[str, Offline]] = {
     "nmf": {
-        "default": Offline(solver=_SOFT_RATINGS, schedule=replace(_PASSES, steps=60, patience=5)),
-        "paper": Offline(solver=_LITERAL_RATINGS, schedule=replace(_PASSES, steps=60, patience=5)),
+        "default": Offline(solver=_SOFT_RATINGS, schedule=_MANY_PASSES),
+        "paper": Offline(solver=_LITERAL_RATINGS, schedule=_MANY_PASSES),
     },
     **{
         name: {
-            "default": Offline(solver=_STREAM, schedule=_PASSES, rank=8),
-            "hard": Offline(solver=_HARD, schedule=replace(_PASSES, steps=1), rank=8),
-            "paper": Offline(solver=_LITERAL, schedule=replace(_PASSES, steps=1), rank=8),
+            "default": Offline(solver=_STREAM, schedule=_PASSES, rank=rank),
+            "hard": Offline(solver=_HARD, schedule=replace(_PASSES, steps=1), rank=rank),
+            "paper": Offline(solver=_LITERAL, schedule=replace(_PASSES, steps=1), rank=rank),
         }
-        for name in ("mf", "deepfm", "din", "dien", "neumf", "mmoe", "widedeep")
+        for name, rank in (
+            *((name, 8) for name in ("mf", "deepfm", "din", "dien", "mmoe", "widedeep")),
+            ("neumf", 16),  # half of it is for its product
+        )
     },
 }
 """Settings of online training, by model and name."""

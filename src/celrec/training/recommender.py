@@ -110,12 +110,14 @@ class Recommender(nn.Module):
         By the names of the tables, and HISTORY for those of the history. Their leading axes
         are broadcast: users of shape (candidates, 1, dim) are each tried for all samples.
         """
-        features = [self.user_features(batch.user), self.item_features(batch.item)]
+        known = ((self.user_features, batch.user), (self.item_features, batch.item))
+        features = [feature(ids) for feature, ids in known if len(feature)]
         features += [vectors[name].unsqueeze(-2) for name in self.column_names]
         history = None
         if batch.history is not None:
             history = History(vectors[HISTORY], batch.history >= 0)
-        output: Tensor = self.model(vectors["users"], vectors["items"], history, _joined(features))
+        together = _joined(features) if features else None
+        output: Tensor = self.model(vectors["users"], vectors["items"], history, together)
         return output
 
     def _history(self, ids: Tensor) -> History:

@@ -59,11 +59,12 @@ class RowDescent:
         self._least = 0.0 if how.non_negative else -np.inf
         self._nobody = np.zeros((1, weight.shape[1]), np.float32)
         self._squares = np.empty((0, weight.shape[1]), np.float32)
-        self.follow(weight)
+        self._table = weight
+        self._follow()
 
-    def follow(self, weight: Tensor) -> None:
-        """Take up a table that has grown."""
-        rows = weight.detach().numpy()
+    def _follow(self) -> None:
+        """Take up a table that has grown, or has had its numbers put elsewhere."""
+        rows = self._table.detach().numpy()
         if rows.dtype != np.float32:
             raise CelrecError(f"weight must be of float32, not {rows.dtype}")
         adaptive = self._how.rule == "adagrad"
@@ -80,6 +81,7 @@ class RowDescent:
 
     def step(self, rows: Tensor, gradients: Tensor) -> None:
         """One step for a batch of lookups: the row of each, and the gradient at it."""
+        self._follow_if_moved()
         count = len(rows)
         touched, counts = np.empty(count, np.int64), np.empty(count, np.float32)
         sums = np.empty((count, self._weight.shape[1]), np.float32)
@@ -91,6 +93,7 @@ class RowDescent:
 
     def descend(self, rows: Any, gradients: Any) -> None:
         """One step for rows that are all different."""
+        self._follow_if_moved()
         how = self._how
         descend_rows(
             self._weight,
@@ -104,8 +107,15 @@ class RowDescent:
             self._least,
         )
 
+    def _follow_if_moved(self) -> None:
+        if self._table.data_ptr() != self._weight.ctypes.data or len(self._table) != len(
+            self._weight
+        ):
+            self._follow()
+
     def copy(self, row: int, new: int) -> None:
         """Let a new row have the state of another."""
+        self._follow_if_moved()
         if len(self._squares):
             self._squares[new] = self._squares[row]
 
@@ -116,3 +126,4 @@ class RowDescent:
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Take up what `state_dict` gave."""
         self._squares = state["squares"].numpy().copy()
+        self._follow()

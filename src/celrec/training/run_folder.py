@@ -22,8 +22,11 @@ from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.embedding import Embedding
 from celrec.embeddings.mixed import MixedEmbedding
+from celrec.embeddings.personal import PersonalEmbedding
+from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.errors import CelrecError
 from celrec.training.building import describe_model, rebuild_model
+from celrec.training.checkpoint_folder import CheckpointFolder
 from celrec.training.judgement import Judgement
 from celrec.training.model import Model
 from celrec.training.plan import Plan
@@ -31,6 +34,7 @@ from celrec.training.recommender import Recommender
 
 _FORMAT = 3
 _HISTORY = "history.parquet"
+_CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +77,19 @@ def save_run(
     """
     check_place(path)
     log = log.seen()
+    rows = model.tables
+    tables = {
+        "users": _table_of(log, log.user_ids, log.user, rows["users"], log.user_features),
+        "items": _table_of(log, log.item_ids, log.item, rows["items"], log.item_features),
+    }
+    for name, column in log.columns.items():
+        if name in rows:
+            tables[name] = _table_of(log, column.ids, column.values, rows[name])
+    past = None
+    if isinstance(model, Recommender) and model.history_length:
+        columns = {"user": log.user, "item": log.item, "timestamp": log.timestamp}
+        past = pl.DataFrame({name: v for name, v in columns.items() if v is not None})
     with atomic_folder(Path(path)) as folder:
-        config = {
-            "format": _FORMAT,
-            "plan": asdict(plan),
-            "source": source,
-            "model": describe_model(model),
-            "columns": list(log.columns),
-        }
-        (folder / "config.json").write_text(json.dumps(config, indent=2))
-        (folder / "result.json").write_text(json.dumps(result, indent=2))
         pl.DataFrame(
             [
                 {"stage": stage, **asdict(judgement)}
@@ -91,48 +98,84 @@ def save_run(
             ]
         ).write_parquet(folder / "judgements.parquet")
         try:
-            save_file(dict(model.state_dict()), folder / "model.safetensors")
+            write_run(folder, model, plan, source, result, tables, past)
         except SafetensorError as error:  # how it tells that the disk is full
             raise CelrecError(f"{path}: cannot write the model ({error}); make room") from error
-        rows = model.tables
-        _ids_table(log, log.user_ids, log.user, rows["users"], log.user_features).write_parquet(
-            folder / "users.parquet"
-        )
-        _ids_table(log, log.item_ids, log.item, rows["items"], log.item_features).write_parquet(
-            folder / "items.parquet"
-        )
-        for number, (name, column) in enumerate(log.columns.items()):
-            if name in rows:
-                table = _ids_table(log, column.ids, column.values, rows[name])
-                table.write_parquet(folder / f"column_{number}.parquet")
-        if isinstance(model, Recommender) and model.history_length:
-            past = {"user": log.user, "item": log.item, "timestamp": log.timestamp}
-            known = {name: values for name, values in past.items() if values is not None}
-            pl.DataFrame(known).write_parquet(folder / _HISTORY)
 
 
-def _ids_table(
+def write_run(
+    folder: Path,
+    model: Model,
+    plan: Plan,
+    source: dict[str, Any],
+    result: dict[str, Any],
+    tables: dict[str, pl.DataFrame],
+    past: pl.DataFrame | None,
+) -> None:
+    """Write all that `load_run` reads to a folder that is there.
+
+    `tables` are those of users, items and further columns as `ids_table` makes them, `past`
+    the interactions that a model looks back at, in their order.
+    """
+    columns = [name for name in tables if name not in ("users", "items")]
+    config = {
+        "format": _FORMAT,
+        "plan": asdict(plan),
+        "source": source,
+        "model": describe_model(model),
+        "columns": columns,
+    }
+    (folder / "config.json").write_text(json.dumps(config, indent=2))
+    (folder / "result.json").write_text(json.dumps(result, indent=2))
+    save_file(dict(model.state_dict()), folder / "model.safetensors")
+    tables["users"].write_parquet(folder / "users.parquet")
+    tables["items"].write_parquet(folder / "items.parquet")
+    for number, name in enumerate(columns):
+        tables[name].write_parquet(folder / f"column_{number}.parquet")
+    if past is not None:
+        past.write_parquet(folder / _HISTORY)
+
+
+def _table_of(
     log: Interactions,
     ids: IdMap,
     dense: NDArray[np.int32],
     table: Embedding,
     features: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    """Original ids in dense order, and what there is to say of each."""
     size, seen = min(len(ids), table.num_embeddings), dense >= 0
     counts = np.bincount(dense[seen], minlength=size)
-    sums = np.bincount(dense[seen], log.target[seen], size)
+    sums = np.bincount(dense[seen], log.target[seen], size).astype(np.float64)
+    shown = ids_table(ids.ids[:size], counts, sums, table)
+    if features is not None and "title" in features.columns:
+        shown = shown.with_columns(title=features.get_column("title"))
+    return shown
+
+
+def ids_table(
+    ids: pl.Series, counts: NDArray[np.int64], sums: NDArray[np.float64], table: Embedding
+) -> pl.DataFrame:
+    """Original ids in dense order, and what there is to say of each.
+
+    Given how many interactions each has, and the sums of their targets.
+    """
     columns = {
-        "id": ids.ids[:size],
+        "id": ids,
         "interactions": counts,
         "mean_target": np.where(counts > 0, sums / np.maximum(counts, 1), np.nan),
     }
+    size = len(ids)
+    if isinstance(table, PersonalEmbedding):
+        columns["private"] = (table.own_of(torch.arange(size)) >= 0).numpy()
+        table = table.shared
     if isinstance(table, ClusteredEmbedding):
         columns["cluster"] = table.assignment[:size].int().numpy()
+    if isinstance(table, PosteriorEmbedding):
+        starts = range(0, max(size, 1), _CHUNK)
+        parts = [table.nearest(torch.arange(s, min(s + _CHUNK, size))) for s in starts]
+        columns["cluster"] = torch.cat(parts).int().numpy()
     if isinstance(table, MixedEmbedding):
         columns["private"] = table.private(torch.arange(size)).numpy()
-    if features is not None and "title" in features.columns:
-        columns["title"] = features.get_column("title")
     return pl.DataFrame(columns)
 
 
@@ -149,15 +192,25 @@ def check_place(path: str | Path) -> None:
 
 
 def load_run(path: str | Path) -> Run:
-    """Read what `save_run` wrote."""
-    folder = Path(path)
+    """Read what `save_run` wrote, or the latest checkpoint of an online run."""
+    checkpoints = CheckpointFolder(Path(path))
+    while (found := checkpoints.latest()) is not None:
+        try:
+            return _load(found.folder)
+        except CelrecError:
+            if found.folder.exists():  # else a running process has removed it meanwhile
+                raise
+    return _load(Path(path))
+
+
+def _load(folder: Path) -> Run:
     if not (folder / "config.json").is_file():
-        raise CelrecError(f"{path}: not a run folder, there is no config.json in it")
+        raise CelrecError(f"{folder}: not a run folder, there is no config.json in it")
     try:
         config = json.loads((folder / "config.json").read_text())
         result = json.loads((folder / "result.json").read_text())
         if config["format"] != _FORMAT:
-            raise CelrecError(f"{path}: written in format {config['format']}, expected {_FORMAT}")
+            raise CelrecError(f"{folder}: written in format {config['format']}, expected {_FORMAT}")
         plan, source = Plan(**config["plan"]), config["source"]
         users, items = (_read_ids(folder / f"{side}.parquet") for side in ("users", "items"))
         columns = {
@@ -184,13 +237,13 @@ def load_run(path: str | Path) -> Run:
     except CelrecError:
         raise
     except SafetensorError as error:
-        raise CelrecError(f"{path}: damaged model.safetensors ({error}); train again") from error
+        raise CelrecError(f"{folder}: damaged model.safetensors ({error}); train again") from error
     except (
         *(OSError, LookupError, TypeError, ValueError, AttributeError, RuntimeError),
         pl.exceptions.PolarsError,
     ) as error:
         problem = str(error).partition("\n")[0]
-        raise CelrecError(f"{path}: damaged run folder ({problem}); train again") from error
+        raise CelrecError(f"{folder}: damaged run folder ({problem}); train again") from error
     return Run(model, known, users, items, columns, plan, source, result)
 
 

@@ -8,20 +8,26 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from celrec.data.replay_buffer import ReplayBuffer
 from celrec.embeddings.posterior import IMPOSSIBLE, STEPS_PER_BIT, PosteriorEmbedding
-from celrec.training._online_kernels import add_evidence, weigh
+from celrec.training._online_kernels import add_evidence, add_tangent_evidence, weigh
 from celrec.training.batch import Batch
-from celrec.training.online_side import Judge, OnlineSide
+from celrec.training.online_side import Judge, OnlineSide, Tangent
 from celrec.training.row_descent import Descending, RowDescent
 
 _STEPS = STEPS_PER_BIT / math.log(2)  # in a unit of a loss that is a log likelihood
 _VALUES = np.exp2(-np.arange(256, dtype=np.float32) / STEPS_PER_BIT)
 _VALUES[IMPOSSIBLE] = 0
-
-
+_TABLES = {
+    "squared-error": np.empty(0, np.float32),
+    "cross-entropy": np.log1p(np.exp(-np.arange(1024) / 64)).astype(np.float32),
+}
+"""What the kernel needs for losses that it knows."""
+_SWEEP = 4096  # ids at once
+_COMPARE_EVERY = 100  # batches
 _SCATTER = 0.5  # the standard deviation of the logarithms of the weights of a new id
 
 
@@ -34,44 +40,64 @@ class SoftSide(OnlineSide):
     log likelihood: 1 for cross-entropy, twice the variance of the noise for squared errors.
     """
 
+    by_tangent = True
+
     def __init__(
         self,
         name: str,
         table: PosteriorEmbedding,
         how: Descending,
         temperature: float = 1.0,
+        *,
+        merge_within: float | None = None,
         seed: int = 0,
     ) -> None:
+        """Two rows that are no further apart than `merge_within` become one, to make room."""
         super().__init__(name, table)
         self._rows, self._how, self._seed = table, how, seed
         self._descent = RowDescent(table.weight, how)
         self._temperature, self._steps = temperature, _STEPS / temperature
+        self._within, self._batches = merge_within, 0
+        self._learned = np.empty((0, table.max_rows), np.float32), torch.empty(0)
+        self._looked_up = torch.empty(0, dtype=torch.int64)
         self._weights = np.empty((0, table.max_rows), np.float32)
-        self.counts = ReplayBuffer(0, {})
+        self._counter = ReplayBuffer(0, {})
         self._events = 0
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """See `OnlineSide`."""
+        return self._counter.counts
 
     def lookup(self, ids: Tensor) -> Tensor:
         """See `OnlineSide`."""
-        rows = self._rows.num_rows
-        self._weights = np.empty((len(ids), rows), np.float32)
+        rows = self._numbers()
+        self._looked_up = ids
+        self._weights = np.empty((len(ids), len(rows)), np.float32)
         weigh(self._rows.evidence.numpy(), ids.numpy(), _VALUES, self._weights)
-        return torch.from_numpy(self._weights) @ self._rows.weight.detach()[:rows]
+        return torch.from_numpy(self._weights @ rows)
 
     def without(self, batch: Batch, vectors: Mapping[str, Tensor], judge: Judge) -> Tensor:
         """See `OnlineSide`: w_k·exp(loss_k/τ) are the weights without an event."""
         weights = torch.from_numpy(self._weights)[: len(batch.user)]
-        logs = self._losses(batch, vectors, judge).T / self._temperature
+        rows = self._rows.weight.detach()[: self._rows.num_rows]
+        logs = judge.losses(self.name, batch, rows.unsqueeze(1), vectors).T / self._temperature
+        ids = self._looked_up[: len(logs)]
+        logs[ids < 0] = 0  # of nobody, no event was observed
+        # Of evidence that could grow no more, nobody knows what it would be without an event.
+        logs[self._rows.evidence[ids, : len(rows)] == IMPOSSIBLE - 1] = 0
         weights *= (logs - logs.amax(1, keepdim=True)).exp()
         weights /= weights.sum(1, keepdim=True)
-        return weights @ self._rows.weight.detach()[: self._rows.num_rows]
+        return weights @ rows
 
     def learn(self, gradients: Tensor) -> None:
         """A row's gradient is the sum over the batch, each with the row's weight there."""
-        weights = torch.from_numpy(self._weights)
-        pulled = weights.T @ gradients
+        # So small products are several times as fast in NumPy.
+        pulled = self._weights.T @ gradients.numpy()
+        self._learned = self._weights, gradients  # others may look up before these are seen
         if self._how.average:
-            pulled /= weights.sum(0).clamp(min=1).unsqueeze(1)
-        self._descent.descend(np.arange(len(pulled)), pulled.numpy())
+            pulled /= np.maximum(self._weights.sum(0), 1)[:, None]
+        self._descent.descend(np.arange(len(pulled)), pulled)
 
     def observe(
         self,
@@ -81,22 +107,82 @@ class SoftSide(OnlineSide):
         judge: Judge,
         *,
         again: bool,
+        tangent: Tangent | None = None,
     ) -> None:
         """See `OnlineSide`. In another pass, an event replaces its share of the evidence."""
-        losses = self._losses(batch, vectors, judge)
         numbers = ids.numpy()
-        if not again:
-            self.counts.insert(numbers)
         kept = np.ones(len(numbers), np.float32)
         if again:
-            kept -= 1 / (1 + self.counts.counts[numbers])
+            kept -= 1 / (1 + self.counts[numbers])
+        else:
+            self._counter.insert(numbers)
         evidence = self._rows.evidence.numpy()
-        add_evidence(evidence, numbers, losses.numpy(), kept, self._steps, self._events)
+        if tangent is not None and judge.kind in _TABLES:
+            add_tangent_evidence(
+                evidence,
+                numbers,
+                np.ascontiguousarray(self._numbers().T),
+                tangent.output.numpy(),
+                tangent.slope.numpy(),
+                tangent.vector.numpy(),
+                batch.target.numpy(),
+                kept,
+                self._steps,
+                self._events,
+                _TABLES[judge.kind],
+            )
+        else:
+            rows = torch.from_numpy(self._numbers()).unsqueeze(1)
+            losses = judge.losses(self.name, batch, rows, vectors)
+            add_evidence(evidence, numbers, losses.numpy(), kept, self._steps, self._events)
         self._events += len(ids)
+        self._batches += 1
+        if self._within is not None and self._batches % _COMPARE_EVERY == 0:
+            self._make_room(self._within)
 
-    def _losses(self, batch: Batch, vectors: Mapping[str, Tensor], judge: Judge) -> Tensor:
-        rows = self._rows.weight.detach()[: self._rows.num_rows].unsqueeze(1)
-        return judge.losses(self.name, batch, rows, vectors)
+    def _numbers(self) -> NDArray[np.float32]:
+        """The rows that are there, in place."""
+        rows: NDArray[np.float32] = self._rows.weight.detach().numpy()
+        return rows[: self._rows.num_rows]
+
+    def _make_room(self, within: float) -> None:
+        """Merge the two rows that are nearest, if they are near, and split the heaviest row.
+
+        That is done along the first principal component of the gradients there, in the batch
+        that was learned last.
+        """
+        table = self._rows
+        rows = table.weight.detach()[: table.num_rows]
+        if len(rows) < 3:
+            return
+        apart = torch.cdist(rows, rows).fill_diagonal_(torch.inf)
+        first, second = divmod(int(apart.argmin()), len(rows))
+        if not float(apart[first, second]) <= within:
+            return
+        learned, gradients = self._learned
+        weights = torch.from_numpy(learned).clone()
+        weights[:, first] += weights[:, second]
+        last, gone = len(rows) - 1, max(first, second)
+        table.merge(first, second)
+        self._descent.copy(last, gone)
+        weights[:, min(first, second)] = weights[:, first]
+        weights[:, gone] = weights[:, last]
+        heaviest = int(weights[:, :last].sum(0).argmax())
+        pulls = weights[:, heaviest, None].sqrt() * gradients
+        direction = torch.linalg.eigh((pulls.T @ pulls).double())[1][:, -1].float()
+        self._descent.copy(heaviest, table.split(heaviest, within * direction))
+
+    def sweep(self, judge: Judge) -> None:
+        """Let unseen ids have the mean of the weights of all others."""
+        del judge
+        known = torch.from_numpy(np.flatnonzero(self.counts))
+        if not len(known):
+            return
+        parts = [self._rows.weights(some).sum(0) for some in torch.split(known, _SWEEP)]
+        total = torch.stack(parts).sum(0)
+        bits = (total.max() / total).log2().clamp(max=(IMPOSSIBLE - 1) / STEPS_PER_BIT)
+        steps = (bits * STEPS_PER_BIT).round().to(torch.uint8)
+        self._rows.evidence[-1] = torch.where(total > 0, steps, IMPOSSIBLE)
 
     def begin(self) -> None:
         """See `OnlineSide`."""
@@ -115,8 +201,8 @@ class SoftSide(OnlineSide):
         the same as what the others do.
         """
         new = self._rows.evidence[first:-1]
-        generator = torch.Generator().manual_seed((self._seed << 32) ^ first)
-        noise = torch.randn(new.shape, generator=generator)
+        rng = np.random.default_rng([self._seed, first])
+        noise = torch.from_numpy(rng.standard_normal(new.shape, np.float32))
         value = new + _SCATTER * _STEPS * noise
         value -= value.amin(1, keepdim=True)
         value = value.clamp(max=IMPOSSIBLE - 1).round().to(torch.uint8)
@@ -124,15 +210,20 @@ class SoftSide(OnlineSide):
 
     @property
     def nbytes(self) -> int:
-        """What the descent holds."""
-        return self._descent.nbytes
+        """The counts of events, and what the descent holds."""
+        return self._descent.nbytes + self._counter.nbytes
 
     def state_dict(self) -> dict[str, Any]:
         """See `OnlineSide`."""
-        return {"descent": self._descent.state_dict(), "events": self._events}
+        return {
+            "descent": self._descent.state_dict(),
+            "counts": self._counter.state_dict(),
+            "events": self._events,
+            "batches": self._batches,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """See `OnlineSide`."""
-        self._events = int(state["events"])
+        self._events, self._batches = int(state["events"]), int(state["batches"])
+        self._counter.load_state_dict(state["counts"])
         self._descent.load_state_dict(state["descent"])
-        self._descent.follow(self._rows.weight)

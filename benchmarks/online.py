@@ -1,0 +1,151 @@
+"""How fast events are learned: against hashing, with their number, and with that of clusters.
+
+    python benchmarks/online.py              # throughput on Book-Crossing
+    python benchmarks/online.py --scale      # time against events, and against clusters
+
+The same model code and the same row descent for all methods, rows of 8 numbers and a scalar, a
+twentieth of a full table's, batches of 256 events, one thread. Times are those of the processor,
+in turns, so that what else the machine does falls on all alike; what is told is the median of the
+ratios to hashing in each turn.
+"""
+
+import argparse
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from celrec import Interactions, Planted, load_dataset
+from celrec.training.batch import Batch
+from celrec.training.building import make_model
+from celrec.training.online_trainer import OnlineTrainer
+from celrec.training.plan import Plan
+
+_METHODS = {
+    "modulo": ("modulo", "online"),
+    "full": ("full", "online"),
+    "cel-lite": ("cel-lite", "default"),
+    "cel-lite hard": ("cel-lite", "hard"),
+    "cel-lite hard, all judged": ("cel-lite", "hard"),
+}
+_TURNS, _WARM_UP, _BATCH = 5, 20, 256
+Numbers = NDArray[Any]
+
+
+def make_trainer(
+    method: str, model: str, log: Interactions, *, compression: str = "5%", limit: float = 100
+) -> OnlineTrainer:
+    embedding, preset = _METHODS[method]
+    plan = Plan(
+        embedding=embedding,
+        preset=preset,
+        model=model,
+        compression=compression,
+        side="both",
+        rank=8,
+        loss="cross-entropy",
+        positive=8,
+        features=False,
+    )
+    how = plan.settings().solver
+    schedule = "always" if method.endswith("all judged") else "doubling"
+    how = replace(how, batch=_BATCH, moving=replace(how.moving, schedule=schedule, limit=limit))
+    recommender = make_model(log, plan)
+    how.begin(recommender, 0.5)
+    trainer = how.trainer(recommender)
+    for side in trainer.sides.values():
+        side.begin()
+    return trainer
+
+
+def batches_of(users: Numbers, items: Numbers, targets: Numbers) -> list[Batch]:
+    ids = [torch.from_numpy(one.astype(np.int64)) for one in (users, items)]
+    target = torch.from_numpy(targets.astype(np.float32))
+    parts = [torch.split(one, _BATCH) for one in (*ids, target)]
+    return [Batch(*part) for part in zip(*parts, strict=True)]
+
+
+def throughput() -> None:
+    log = load_dataset("book-crossing")
+    log = log[np.random.default_rng(0).permutation(len(log))]
+    print("| model | method | µs an event | events a second | modulo's time over its |")
+    print("|---|---|---|---|---|")
+    for model in ("mf", "deepfm"):
+        trainers = {name: make_trainer(name, model, log) for name in _METHODS}
+        batches = batches_of(log.user, log.item, log.target >= 8)
+        seconds: dict[str, list[float]] = {name: [] for name in trainers}
+        ends = np.linspace(_WARM_UP, len(batches), _TURNS + 1).astype(int)
+        for trainer in trainers.values():
+            for batch in batches[:_WARM_UP]:
+                trainer.step(batch)
+        for first, last in pairwise(ends):
+            for name, trainer in trainers.items():
+                begun = time.process_time()
+                for batch in batches[first:last]:
+                    trainer.step(batch)
+                seconds[name].append(time.process_time() - begun)
+        events = len(log) - _BATCH * _WARM_UP
+        for name, taken in seconds.items():
+            ratio = np.median(np.array(seconds["modulo"]) / np.array(taken))
+            each = sum(taken) / events
+            print(f"| {model} | {name} | {1e6 * each:.2f} | {1 / each:,.0f} | {ratio:.2f} |")
+
+
+def stream(events: int) -> Iterator[tuple[Numbers, Numbers, Numbers]]:
+    """Conversions of ids that appear in the course of time, dense in order of appearance."""
+    planted = Planted(rows=events, users=events // 10, items=events // 100, late=0.9)
+    numbers = [np.full(one, -1) for one in (planted.users, planted.items)]
+    known = [0, 0]
+    for chunk in planted.chunks(1 << 18):
+        dense = []
+        for side, name in enumerate(("user", "item")):
+            ids = chunk[name].to_numpy()
+            first = np.unique(ids, return_index=True)[1]
+            new = ids[np.sort(first)]
+            new = new[numbers[side][new] < 0]
+            numbers[side][new] = known[side] + np.arange(len(new))
+            known[side] += len(new)
+            dense.append(numbers[side][ids])
+        yield dense[0], dense[1], chunk["target"].to_numpy() >= 3.5
+
+
+def time_of(trainer: OnlineTrainer, batches: list[Batch]) -> float:
+    begun = time.process_time()
+    for batch in batches:
+        trainer.step(batch)
+    return time.process_time() - begun
+
+
+def scale() -> None:
+    nothing = Planted(rows=10, users=2, items=2, item_clusters=1).interactions()[:0]
+    print("| method | events | seconds | µs an event |\n|---|---|---|---|")
+    for name in ("modulo", "cel-lite", "cel-lite hard"):
+        known = {}
+        for events in (10**5, 10**6, 10**7):
+            trainer = make_trainer(name, "mf", nothing, compression="1000")
+            taken = sum(time_of(trainer, batches_of(*part)) for part in stream(events))
+            known[events] = taken
+            print(f"| {name} | {events:,} | {taken:.1f} | {1e6 * taken / events:.2f} |", flush=True)
+        slope = np.polyfit(np.log(list(known)), np.log(list(known.values())), 1)[0]
+        print(f"| {name} | slope | {slope:.3f} | |", flush=True)
+    print("| clusters | clusters there | µs an event |\n|---|---|---|")
+    for clusters in (10**2, 10**3, 10**4):
+        trainer = make_trainer("cel-lite hard", "mf", nothing, compression=str(clusters), limit=10)
+        *before, last = (batches_of(*part) for part in stream(10**6))
+        for part in before:
+            time_of(trainer, part)
+        there = [side.table.num_rows for side in trainer.sides.values()]
+        taken = time_of(trainer, last) / sum(len(batch.user) for batch in last)
+        print(f"| {clusters:,} | {there} | {1e6 * taken:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scale", action="store_true")
+    torch.set_num_threads(1)
+    scale() if parser.parse_args().scale else throughput()

@@ -1,0 +1,141 @@
+"""How an online run is doing, for people and for machines."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from celrec.evaluation.prequential import Measured, Prequential, Window
+from celrec.training.online_run import OnlineRun
+
+Teller: TypeAlias = Callable[[list[Window]], None]
+_REFRESH = 1.0  # seconds
+
+
+class Status:
+    """What there is to tell about a run at this moment."""
+
+    def __init__(self, run: OnlineRun, metrics: Prequential) -> None:
+        self._run, self._metrics = run, metrics
+        self._begun, self._first = time.monotonic(), run.events
+
+    def told(self) -> dict[str, Any]:
+        """All of it, ready for JSON."""
+        run, seconds = self._run, time.monotonic() - self._begun
+        return {
+            "events": run.events,
+            "rejected": run.rejected,
+            "late": run.late,
+            "events_per_second": (run.events - self._first) / max(seconds, 1e-9),
+            "ids": {name: len(table.ids) for name, table in run.tables.items()},
+            "rows": run.rows,
+            "bytes": {**run.nbytes, "resident": _resident()},
+            "overall": _by_slice(self._metrics.overall()),
+        }
+
+    def line(self, window: Window | None = None) -> str:
+        """The most important of it."""
+        told, overall = self.told(), self._metrics.overall()
+        words = [f"{told['events']:,} events", f"{_metric(overall['all'])} overall"]
+        words.append(f"{_metric(overall['cold'])} cold")
+        if window is not None:
+            words.append(f"{_metric(window.measured['all'])} in this window")
+        words += [
+            f"{told['ids'][name]:,} {name} on {rows:,} rows" for name, rows in told["rows"].items()
+        ]
+        words.append(f"{told['events_per_second']:,.0f}/s")
+        if told["rejected"]:
+            words.append(f"{told['rejected']:,} rejected")
+        if told["late"]:
+            words.append(f"{told['late']:,} late")
+        return ", ".join(words)
+
+    def table(self) -> Table:
+        """All that people want to see while it runs."""
+        told, overall = self.told(), self._metrics.overall()
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column(style="dim")
+        table.add_column()
+        table.add_row(
+            "events",
+            f"[bold]{told['events']:,}[/]  {told['events_per_second']:,.0f}/s  "
+            f"{told['rejected']:,} rejected, {told['late']:,} late",
+        )
+        for name, rows in told["rows"].items():
+            table.add_row(name, f"{told['ids'][name]:,} ids on {rows:,} rows")
+        for name, shown in (("all", "before learning"), ("cold", "  cold"), ("warm", "  warm")):
+            table.add_row(shown, f"{_metric(overall[name])}, {overall[name].events:,} events")
+        size = told["bytes"]
+        table.add_row(
+            "bytes",
+            f"model {size['model']:,}, training {size['training']:,}, ids {size['ids']:,}, "
+            f"resident {size['resident']:,}",
+        )
+        return table
+
+
+@contextmanager
+def telling(status: Status, *, as_json: bool) -> Iterator[Teller]:
+    """A function that tells of windows: as JSON, in a live table on a terminal, or in lines."""
+    console = Console(highlight=False, soft_wrap=True, markup=False)
+    if as_json:
+        yield lambda windows: _print_windows(status, windows)
+        return
+    if not console.is_terminal:
+
+        def print_lines(windows: list[Window]) -> None:
+            for window in windows:
+                typer.echo(status.line(window))
+                sys.stdout.flush()
+
+        yield print_lines
+        return
+    shown = time.monotonic()
+    with Live(status.table(), console=console, auto_refresh=False, transient=True) as live:
+
+        def refresh(windows: list[Window]) -> None:
+            nonlocal shown
+            if windows or time.monotonic() - shown >= _REFRESH:
+                live.update(status.table(), refresh=True)
+                shown = time.monotonic()
+
+        yield refresh
+
+
+def _print_windows(status: Status, windows: list[Window]) -> None:
+    for window in windows:
+        measured = {"end": window.end, **_by_slice(window.measured)}
+        typer.echo(json.dumps({"kind": "window", **status.told(), "window": measured}))
+        sys.stdout.flush()
+
+
+def _by_slice(measured: dict[str, Measured]) -> dict[str, Any]:
+    return {name: one._asdict() for name, one in measured.items()}
+
+
+def _metric(measured: Measured) -> str:
+    if measured.auc is not None:
+        loss = "" if measured.log_loss is None else f", log loss {measured.log_loss:.4f}"
+        return f"AUC {measured.auc:.4f}{loss}"
+    return "nothing" if measured.mse is None else f"MSE {measured.mse:.4f}"
+
+
+def _resident() -> int:
+    """Bytes of memory that the process holds now, or the most it has held where nobody tells."""
+    told = Path("/proc/self/statm")
+    if told.exists():
+        return int(told.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
