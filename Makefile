@@ -30,6 +30,7 @@ bench: install
 	$(BIN)/python benchmarks/offline.py
 	$(BIN)/python benchmarks/models.py
 	$(BIN)/python benchmarks/embeddings.py
+	$(BIN)/python benchmarks/online.py
 
 slow: install
 	$(BIN)/python -m pytest -m slow

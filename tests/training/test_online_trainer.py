@@ -391,9 +391,9 @@ def test_later_passes_add_nothing_to_histories():
     trainer = make("soft", "din")
     batch = all_batches(trainer)[0]
     trainer.step(batch)
-    before = trainer._history.counts.tolist()
+    before = trainer.history.counts.tolist()
     trainer.step(batch, again=True)
-    assert trainer._history.counts.tolist() == before
+    assert trainer.history.counts.tolist() == before
 
 
 @pytest.mark.parametrize("model", ["mf", "din"])
@@ -453,7 +453,7 @@ def test_bytes_are_those_of_the_sides_the_network_and_the_histories():
     network = sum(p.numel() for p in trainer.recommender.model.parameters())
     tensors = len(list(trainer.recommender.model.parameters()))
     sides = sum(side.nbytes for side in trainer.sides.values())
-    assert trainer.nbytes == sides + trainer._history.nbytes + 8 * network + 4 * tensors
+    assert trainer.nbytes == sides + trainer.history.nbytes + 8 * network + 4 * tensors
 
 
 def test_a_sweep_moves_ids_alone():

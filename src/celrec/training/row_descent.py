@@ -77,6 +77,7 @@ class RowDescent:
     @property
     def nbytes(self) -> int:
         """Bytes held beside the table."""
+        self._follow_if_moved()
         return self._squares.nbytes + self._place.nbytes
 
     def step(self, rows: Tensor, gradients: Tensor) -> None:
@@ -121,6 +122,7 @@ class RowDescent:
 
     def state_dict(self) -> dict[str, Tensor]:
         """AdaGrad's sums."""
+        self._follow_if_moved()
         return {"squares": torch.from_numpy(self._squares)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
