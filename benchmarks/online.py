@@ -25,6 +25,7 @@ from celrec.training.batch import Batch
 from celrec.training.building import make_model
 from celrec.training.online_trainer import OnlineTrainer
 from celrec.training.plan import Plan
+from celrec.training.stream_model import stream_model
 
 _METHODS = {
     "modulo": ("modulo", "online"),
@@ -38,8 +39,14 @@ Numbers = NDArray[Any]
 
 
 def make_trainer(
-    method: str, model: str, log: Interactions, *, compression: str = "5%", limit: float = 100
+    method: str,
+    model: str,
+    log: Interactions | None = None,
+    *,
+    compression: str = "5%",
+    limit: float = 100,
 ) -> OnlineTrainer:
+    """For the ids of a log, or for any that will come."""
     embedding, preset = _METHODS[method]
     plan = Plan(
         embedding=embedding,
@@ -55,7 +62,7 @@ def make_trainer(
     how = plan.settings().solver
     schedule = "always" if method.endswith("all judged") else "doubling"
     how = replace(how, batch=_BATCH, moving=replace(how.moving, schedule=schedule, limit=limit))
-    recommender = make_model(log, plan)
+    recommender = stream_model(plan, ()) if log is None else make_model(log, plan)
     how.begin(recommender, 0.5)
     trainer = how.trainer(recommender)
     for side in trainer.sides.values():
@@ -122,12 +129,13 @@ def time_of(trainer: OnlineTrainer, batches: list[Batch]) -> float:
 
 
 def scale() -> None:
-    nothing = Planted(rows=10, users=2, items=2, item_clusters=1).interactions()[:0]
     print("| method | events | seconds | µs an event |\n|---|---|---|---|")
     for name in ("modulo", "cel-lite", "cel-lite hard"):
         known = {}
+        for part in stream(10**4):  # compiles what is not compiled yet
+            time_of(make_trainer(name, "mf", compression="1000"), batches_of(*part))
         for events in (10**5, 10**6, 10**7):
-            trainer = make_trainer(name, "mf", nothing, compression="1000")
+            trainer = make_trainer(name, "mf", compression="1000")
             taken = sum(time_of(trainer, batches_of(*part)) for part in stream(events))
             known[events] = taken
             print(f"| {name} | {events:,} | {taken:.1f} | {1e6 * taken / events:.2f} |", flush=True)
@@ -135,7 +143,7 @@ def scale() -> None:
         print(f"| {name} | slope | {slope:.3f} | |", flush=True)
     print("| clusters | clusters there | µs an event |\n|---|---|---|")
     for clusters in (10**2, 10**3, 10**4):
-        trainer = make_trainer("cel-lite hard", "mf", nothing, compression=str(clusters), limit=10)
+        trainer = make_trainer("cel-lite hard", "mf", compression=str(clusters), limit=10)
         *before, last = (batches_of(*part) for part in stream(10**6))
         for part in before:
             time_of(trainer, part)
