@@ -185,30 +185,9 @@ def test_private_rows_are_numbered_by_the_narrowest_integers(rows, width):
     assert table.memory() == Memory(rows * 4, (2**15 + 1) * width)
 
 
-def test_memory_for_training_is_the_bytes_held():
-    for table in (trained(), trained(promote_above=3, dtype=torch.float64)):
-        held = sum(value.nbytes for value in table.state_dict().values())
-        assert table.memory(training=True).total == held
-        assert table.memory() == Memory(table.weight.nbytes, IDS + 1)
-
-
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20))
 def test_any_integer_has_a_finite_vector(ids):
     assert trained()(torch.tensor(ids, dtype=torch.int64)).isfinite().all()
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_it_is_exported_for_batches_of_any_size_and_compiled_whole(training):
-    table = trained(promote_above=2, padding_idx=4).train(training)
-    size = ({0: torch.export.Dim("size")},)
-    exported = torch.export.export(table, (torch.arange(4),), dynamic_shapes=size).module()
-    compiled = torch.compile(table, backend="aot_eager", fullgraph=True)
-    twin, counted = copy.deepcopy(table).eval(), table.lookups.clone()
-    for ids in (EVERYONE, EVERYONE[:7]):
-        expected = twin(ids)
-        assert torch.equal(exported(ids), expected)
-        assert torch.equal(compiled(ids), expected)
-    assert torch.equal(table.lookups, counted)
 
 
 def test_the_seed_decides_who_shares_and_torch_decides_the_rows():

@@ -226,26 +226,6 @@ def test_a_table_that_has_grown_keeps_its_vectors_and_can_be_made_again():
         table.grow(10)
 
 
-@pytest.mark.parametrize("split", SPLITS)
-def test_an_exported_or_compiled_table_gives_the_same_vectors(split):
-    table = BinaryCodeEmbedding(100, 2, rows=20, padding_idx=2, split=split)
-    size = ({0: torch.export.Dim("size")},)
-    exported = torch.export.export(table, (torch.arange(4),), dynamic_shapes=size).module()
-    torch.compiler.reset()  # it gives up after some tables, and does not mind whose they are
-    compiled = torch.compile(table, backend="aot_eager", fullgraph=True)
-    ids = torch.tensor([*range(10), *UNSEEN])
-    assert exported(ids).equal(table(ids))
-    assert compiled(ids).equal(table(ids))
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
-def test_memory_is_the_bytes_held(dtype):
-    table = BinaryCodeEmbedding(100, 2, rows=20, dtype=dtype)
-    assert table.memory(training=True).total == 24 * 2 * dtype.itemsize  # 2³ + 2⁴ rows
-    assert not list(table.buffers())
-    assert table(torch.arange(3).to(torch.int8)).dtype == dtype
-
-
 @pytest.mark.parametrize("widths", [[], [3, 0], [40, 30]])
 def test_widths_that_make_no_sense_are_told(widths):
     with pytest.raises(CelrecError, match="widths must be positive and 62 bits"):

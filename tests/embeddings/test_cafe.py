@@ -245,33 +245,9 @@ def test_the_settings_and_the_state_restore_the_table():
     assert fresh.settings() == table.settings()
 
 
-def test_memory_for_training_is_the_bytes_held():
-    for table in (trained(), cafe(rows=300, dtype=torch.float64), cafe(rows=1)):
-        held = sum(value.nbytes for value in table.state_dict().values())
-        memory = table.memory(training=True)
-        assert (memory.table, memory.total) == (table.weight.nbytes, held)
-        assert table.memory().total == held - table.sketch.nbytes
-
-
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20))
 def test_any_integer_has_a_finite_vector(ids):
     assert trained()(torch.tensor(ids, dtype=torch.int64)).isfinite().all()
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_it_is_exported_for_batches_of_any_size_and_compiled_whole(training):
-    table = trained(padding_idx=4).train(training)
-    size = ({0: torch.export.Dim("size")},)
-    exported = torch.export.export(table, (torch.arange(4),), dynamic_shapes=size).module()
-    compiled = torch.compile(table, backend="aot_eager", fullgraph=True)
-    twin, scores = copy.deepcopy(table).eval(), table.sketch.scores.clone()
-    for ids in (EVERYONE, EVERYONE[:7]):
-        assert torch.equal(exported(ids), twin(ids))
-        assert torch.equal(compiled(ids), twin(ids))
-    compiled(EVERYONE).sum().backward()
-    twin(EVERYONE).sum().backward()
-    torch.testing.assert_close(table.weight.grad, twin.weight.grad)
-    assert torch.equal(table.sketch.scores, scores)
 
 
 @pytest.mark.parametrize(

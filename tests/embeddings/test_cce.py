@@ -10,7 +10,6 @@ from celrec.embeddings import cce as module
 from celrec.embeddings._lloyd import lloyd, nearest
 from celrec.embeddings._mixing import mixed
 from celrec.embeddings.cce import CceEmbedding
-from celrec.embeddings.memory import Memory
 
 IDS = 50
 UNSEEN = [-1, -IDS, -(2**40), IDS, 2**40, 2**63 - 1, -(2**63)]
@@ -269,14 +268,6 @@ def test_other_float_types_can_be_reclustered(dtype):
     assert table(EVERYONE).isfinite().all()
 
 
-@pytest.mark.parametrize(("rows", "width"), [(9, 1), (512, 1), (513, 2)])
-def test_memory_for_training_is_the_bytes_held(rows, width):
-    table = cce(rows=rows)
-    held = sum(value.nbytes for value in table.state_dict().values())
-    assert table.memory(training=True).total == held
-    assert table.memory() == Memory(rows * 8 * 4, IDS * 4 * width + 2 * 4 * 8)
-
-
 RECLUSTERED = cce()
 RECLUSTERED.recluster()
 
@@ -284,18 +275,6 @@ RECLUSTERED.recluster()
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20))
 def test_any_integer_has_a_finite_vector(ids):
     assert RECLUSTERED(torch.tensor(ids, dtype=torch.int64)).isfinite().all()
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_it_is_exported_for_batches_of_any_size_and_compiled_whole(training):
-    table = cce(padding_idx=4).train(training)
-    table.recluster()
-    size = ({0: torch.export.Dim("size")},)
-    exported = torch.export.export(table, (torch.arange(4),), dynamic_shapes=size).module()
-    compiled = torch.compile(table, backend="aot_eager", fullgraph=True)
-    for ids in (EVERYONE, EVERYONE[:7]):
-        assert torch.equal(exported(ids), table(ids))
-        assert torch.equal(compiled(ids), table(ids))
 
 
 @pytest.mark.parametrize("options", [{"chunks": 3}, {"chunks": 0}, {"every": 0}, {"times": -1}])

@@ -169,26 +169,6 @@ def test_a_table_cannot_grow():
         table.grow(101)
 
 
-@pytest.mark.parametrize("combine", COMBINE)
-def test_an_exported_or_compiled_table_gives_the_same_vectors(combine):
-    table = CompositionalEmbedding(100, 4, rows=13, combine=combine, padding_idx=2)
-    size = ({0: torch.export.Dim("size")},)
-    exported = torch.export.export(table, (torch.arange(4),), dynamic_shapes=size).module()
-    torch.compiler.reset()  # it gives up after some tables, and does not mind whose they are
-    compiled = torch.compile(table, backend="aot_eager", fullgraph=True)
-    ids = torch.tensor([*range(10), *UNSEEN])
-    assert exported(ids).equal(table(ids))
-    assert compiled(ids).equal(table(ids))
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
-def test_memory_is_the_bytes_held(dtype):
-    table = CompositionalEmbedding(100, 4, rows=23, dtype=dtype)
-    assert table.memory(training=True).total == 23 * 4 * dtype.itemsize
-    assert not list(table.buffers())
-    assert table(torch.arange(3).to(torch.int8)).dtype == dtype
-
-
 def test_settings_that_make_no_sense_are_told():
     with pytest.raises(CelrecError, match="combine must be one of multiply, add, concatenate"):
         CompositionalEmbedding(10, 2, rows=4, combine="divide")

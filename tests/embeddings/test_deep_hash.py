@@ -169,27 +169,6 @@ def test_a_table_that_has_grown_keeps_its_vectors_and_can_be_made_again():
         assert again.settings() == settings
 
 
-def test_an_exported_or_compiled_table_gives_the_same_vectors():
-    table = DeepHashEmbedding(100, 5, rows=20, padding_idx=2)
-    size = ({0: torch.export.Dim("size")},)
-    exported = torch.export.export(table, (torch.arange(4),), dynamic_shapes=size).module()
-    torch.compiler.reset()  # it gives up after some tables, and does not mind whose they are
-    compiled = torch.compile(table, backend="aot_eager", fullgraph=True)
-    ids = torch.tensor([*range(10), *UNSEEN])
-    torch.testing.assert_close(exported(ids), table(ids))
-    torch.testing.assert_close(compiled(ids), table(ids))
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
-def test_memory_is_the_bytes_held(dtype):
-    table = DeepHashEmbedding(100, 4, rows=23, dtype=dtype)
-    numbers = sum(parameter.numel() for parameter in table.parameters())
-    assert table.memory(training=True).total == numbers * dtype.itemsize <= 23 * 4 * dtype.itemsize
-    assert not list(table.buffers())
-    assert table(torch.zeros(2, 0, 3, dtype=torch.int8)).shape == (2, 0, 3, 4)
-    assert table(torch.arange(3).to(torch.int8)).dtype == dtype
-
-
 @pytest.mark.parametrize("name", ["rows", "hashes", "hidden"])
 def test_sizes_have_to_be_positive(name):
     with pytest.raises(CelrecError, match=f"{name} must be positive, not 0"):

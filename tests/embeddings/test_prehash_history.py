@@ -304,23 +304,6 @@ def test_traits_are_true():
     assert table.memory(training=True).total < 0.2 * 10_000 * 64 * 4
 
 
-@pytest.mark.parametrize("k", [None, 2])
-@pytest.mark.parametrize("training", [True, False])
-def test_it_is_exported_for_batches_of_any_size_and_compiled_whole(k, training):
-    table = met(k=k, padding_idx=4).train(training)
-    size = ({0: torch.export.Dim("size")},)
-    exported = torch.export.export(table, (torch.arange(4),), dynamic_shapes=size).module()
-    compiled = torch.compile(table, backend="aot_eager", fullgraph=True)
-    for ids in (EVERYONE, EVERYONE[:7]):
-        torch.testing.assert_close(exported(ids), table(ids))
-        torch.testing.assert_close(compiled(ids), table(ids))
-    compiled(EVERYONE).square().sum().backward()
-    found = [p.grad.clone() for p in table.parameters()]
-    table.zero_grad()
-    table(EVERYONE).square().sum().backward()
-    torch.testing.assert_close([p.grad for p in table.parameters()], found)
-
-
 def test_histories_and_anchors_do_not_become_floats():
     table = met().to(torch.float64)
     assert (table.history.dtype, table.own.dtype) == (torch.int32, torch.uint8)

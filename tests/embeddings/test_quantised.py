@@ -332,16 +332,3 @@ def test_other_float_types_can_be_used(dtype):
 def test_any_integer_has_a_finite_vector(ids, packed):
     table = QuantisedEmbedding(modulo(), packed=packed)
     assert table(torch.tensor(ids, dtype=torch.int64)).isfinite().all()
-
-
-@pytest.mark.parametrize("kind", ["training", "evaluation", "packed"])
-def test_it_is_exported_for_batches_of_any_size_and_compiled_whole(kind):
-    table = stretched(clustered, padding_idx=4).train(kind == "training")
-    if kind == "packed":
-        table.pack()
-    size = ({0: torch.export.Dim("size")},)
-    exported = torch.export.export(table, (torch.arange(4),), dynamic_shapes=size).module()
-    compiled = torch.compile(table, backend="aot_eager", fullgraph=True)
-    for ids in (EVERYONE, EVERYONE[:7]):
-        assert torch.equal(exported(ids), table(ids))
-        assert torch.equal(compiled(ids), table(ids))

@@ -142,18 +142,6 @@ def test_a_table_that_has_grown_keeps_its_vectors_and_can_be_made_again():
         assert again.settings() == settings
 
 
-@pytest.mark.parametrize("signs", [False, True])
-def test_an_exported_or_compiled_table_gives_the_same_vectors(signs):
-    table = RobeEmbedding(100, 5, rows=3, chunk=2, signs=signs, padding_idx=2)
-    size = ({0: torch.export.Dim("size")},)
-    exported = torch.export.export(table, (torch.arange(4),), dynamic_shapes=size).module()
-    torch.compiler.reset()  # it gives up after some tables, and does not mind whose they are
-    compiled = torch.compile(table, backend="aot_eager", fullgraph=True)
-    ids = torch.tensor([*range(10), *UNSEEN])
-    assert exported(ids).equal(table(ids))
-    assert compiled(ids).equal(table(ids))
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
 def test_memory_is_the_bytes_held_and_those_of_the_rows_asked_for(dtype):
     table = RobeEmbedding(100, 5, rows=23, signs=True, dtype=dtype)

@@ -155,27 +155,6 @@ def test_a_table_cannot_grow():
         table.grow(101)
 
 
-def test_an_exported_or_compiled_table_gives_the_same_vectors():
-    table = TensorTrainEmbedding(100, 6, rows=13, padding_idx=2)
-    size = ({0: torch.export.Dim("size")},)
-    exported = torch.export.export(table, (torch.arange(4),), dynamic_shapes=size).module()
-    torch.compiler.reset()  # it gives up after some tables, and does not mind whose they are
-    compiled = torch.compile(table, backend="aot_eager", fullgraph=True)
-    ids = torch.tensor([*range(10), *UNSEEN])
-    assert exported(ids).equal(table(ids))
-    assert compiled(ids).equal(table(ids))
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
-def test_memory_is_the_bytes_held(dtype):
-    table = TensorTrainEmbedding(100, 4, rows=23, dtype=dtype)
-    numbers = sum(parameter.numel() for parameter in table.parameters())
-    assert table.memory(training=True).total == numbers * dtype.itemsize <= 23 * 4 * dtype.itemsize
-    assert not list(table.buffers())
-    assert table(torch.zeros(2, 0, 3, dtype=torch.int8)).shape == (2, 0, 3, 4)
-    assert table(torch.arange(3).to(torch.int8)).dtype == dtype
-
-
 def test_there_has_to_be_a_row():
     with pytest.raises(CelrecError, match="rows must be positive"):
         TensorTrainEmbedding(10, 2, rows=0)
