@@ -70,7 +70,7 @@ class Status:
         table.add_column()
         table.add_row(
             "events",
-            f"[bold]{told['events']:,}[/]  {told['events_per_second']:,.0f}/s  "
+            f"{told['events']:,}  {told['events_per_second']:,.0f}/s  "
             f"{told['rejected']:,} rejected, {told['late']:,} late",
         )
         for name, rows in told["rows"].items():
