@@ -544,3 +544,15 @@ def test_a_refused_merge_changes_nothing(pair, complaint):
     with pytest.raises(CelrecError, match=complaint):
         table.merge(*pair)
     assert same(everything(table), before)
+
+
+def test_a_cluster_that_begins_anew_leaves_what_was_split_from_it_to_where_it_came_from():
+    table = ClusteredEmbedding(6, 2, max_clusters=4)
+    for cluster, leaving in ((0, [1, 2, 3]), (1, [2, 3]), (2, [3])):
+        table.split(cluster, torch.tensor(leaving))
+    with torch.no_grad():
+        table.weight.copy_(torch.arange(8).view(4, 2))
+    table.reopen(1, parent=3)  # which came from it by way of another
+    assert table.parent.tolist() == [-1, 3, 0, 2]
+    assert table.weight.tolist() == [[0, 1], [6, 7], [4, 5], [6, 7]]
+    assert table.num_clusters == 4

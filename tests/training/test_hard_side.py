@@ -139,6 +139,17 @@ def check_books(side, counts, limit):
     assert sorted(everyone) == sorted(counts)
     kept = side.buffer.counts
     assert all(kept[one] == count for one, count in counts.items())
+    check_tree(side.table)
+
+
+def check_tree(table):
+    """From every cluster the way up ends, at one of the start."""
+    for cluster in range(table.num_clusters):
+        way = [cluster]
+        while (above := int(table.parent[way[-1]])) >= 0:
+            assert above not in way
+            assert above < table.num_clusters
+            way.append(above)
 
 
 @given(

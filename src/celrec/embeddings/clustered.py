@@ -159,7 +159,11 @@ class ClusteredEmbedding(SharedRows):
 
     @torch.no_grad()
     def reopen(self, cluster: int, parent: int) -> None:
-        """Begin a cluster without members anew, with a copy of the row of `parent`."""
+        """Begin a cluster without members anew, with a copy of the row of `parent`.
+
+        What was once split from it counts as split from the one that it came from itself.
+        """
+        self.parent[self.parent == cluster] = self.parent[cluster].clone()
         self.weight[cluster] = self.weight[parent]
         self.parent[cluster] = parent
 

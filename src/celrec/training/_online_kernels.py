@@ -53,7 +53,6 @@ def descend_rows(
     squares: Floats,
     rows: Ints,
     gradients: Floats,
-    anchor: Floats,
     rate: float,
     pull: float,
     adaptive: bool,
@@ -63,7 +62,7 @@ def descend_rows(
     for event in range(len(rows)):
         row = rows[event]
         for d in range(weight.shape[1]):
-            gradient = gradients[event, d] + pull * (weight[row, d] - anchor[row % len(anchor), d])
+            gradient = gradients[event, d] + pull * weight[row, d]
             step = rate * gradient
             if adaptive:
                 squares[row, d] += gradient * gradient

@@ -19,8 +19,9 @@ from celrec.errors import CelrecError
 from celrec.training._online_kernels import draw_candidates, hashed
 from celrec.training.batch import Batch
 from celrec.training.members import Members
-from celrec.training.online_side import Judge, OnlineSide, Tangent
-from celrec.training.row_descent import Descending, RowDescent
+from celrec.training.online_side import Judge, Tangent
+from celrec.training.plain_side import PlainSide
+from celrec.training.row_descent import Descending
 
 _SWEEP = 4096  # ids at once
 _COMPARED = 512  # rows at once, where two are sought that are alike
@@ -58,7 +59,7 @@ class Moving:
                 raise CelrecError(f"{name} must not be negative, not {getattr(self, name)}")
 
 
-class HardSide(OnlineSide):
+class HardSide(PlainSide):
     """Clusters that ids move between, and that split when they have seen enough.
 
     After a batch is learned, its events are kept, and those of its ids that are due move to
@@ -88,9 +89,8 @@ class HardSide(OnlineSide):
 
         With `moments`, the numbers of events in the stream are kept with them.
         """
-        super().__init__(name, table)
-        self._rows, self._moving, self._seed = table, moving, seed
-        self._descent = RowDescent(table.weight, how)
+        super().__init__(name, table, how, seed=seed)
+        self._clusters, self._moving = table, moving
         self.members = Members(table)
         self._place, self._moments = place, moments
         columns: dict[str, DTypeLike] = {"others": (np.int32, tables - 1), "target": np.float32}
@@ -99,7 +99,6 @@ class HardSide(OnlineSide):
         self.buffer = ReplayBuffer(moving.latest, columns, ids=table.num_embeddings)
         self._splitter = Splitter(threshold="balanced")
         self._mean = torch.zeros(table.embedding_dim)
-        self._looked_up = torch.empty(0, dtype=torch.int64)
         self._free: int | None = None
         self.events = self.moved = 0
 
@@ -107,15 +106,6 @@ class HardSide(OnlineSide):
     def counts(self) -> NDArray[np.int64]:
         """See `OnlineSide`."""
         return self.buffer.counts
-
-    def lookup(self, ids: Tensor) -> Tensor:
-        """See `OnlineSide`."""
-        self._looked_up = self._rows.row_of(ids)
-        return self._rows.weight.detach().index_select(0, self._looked_up)
-
-    def learn(self, gradients: Tensor) -> None:
-        """See `OnlineSide`."""
-        self._descent.step(self._looked_up, gradients)
 
     def observe(
         self,
@@ -140,7 +130,7 @@ class HardSide(OnlineSide):
         else:
             due = self._count(batch, ids.numpy(), different, times)
         self._reassign(due, judge)
-        touched = np.unique(self._rows.row_of(torch.from_numpy(different)).numpy())
+        touched = np.unique(self._clusters.row_of(torch.from_numpy(different)).numpy())
         self._grow_clusters(different, touched, judge)
 
     def _count(
@@ -181,18 +171,18 @@ class HardSide(OnlineSide):
 
     def grow(self, ids: int) -> None:
         """See `OnlineSide`."""
-        self.table.grow(ids)
+        super().grow(ids)
         self.members.grow(ids)
 
     @property
     def nbytes(self) -> int:
         """The buffer, the lists of members, and what the descent holds."""
-        return self._descent.nbytes + self.members.nbytes + self.buffer.nbytes
+        return super().nbytes + self.members.nbytes + self.buffer.nbytes
 
     def state_dict(self) -> dict[str, Any]:
         """See `OnlineSide`."""
         return {
-            "descent": self._descent.state_dict(),
+            **super().state_dict(),
             "members": self.members.state_dict(),
             "buffer": self.buffer.state_dict(),
             "mean": self._mean,
@@ -202,21 +192,21 @@ class HardSide(OnlineSide):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """See `OnlineSide`."""
-        self._descent.load_state_dict(state["descent"])
+        super().load_state_dict(state)
         self.members.load_state_dict(state["members"])
         self.buffer.load_state_dict(state["buffer"])
         self._mean = state["mean"].clone()
         self.events, self.moved = int(state["events"]), int(state["moved"])
 
     def _reassign(self, ids: NDArray[np.int64], judge: Judge) -> None:
-        clusters = self._rows.num_clusters
+        clusters = self._clusters.num_clusters
         if clusters == 1 or not len(ids) or not self._moving.candidates:
             return
-        own = self._rows.row_of(torch.from_numpy(ids)).numpy()
+        own = self._clusters.row_of(torch.from_numpy(ids)).numpy()
         moment = (self.events ^ (self._seed << 32)) % 2**63
         drawn = draw_candidates(own, clusters, self._moving.candidates, moment)
         owner, batch = self.replay(ids)
-        rows = self._rows.weight.detach()[torch.from_numpy(drawn)]  # (candidates, ids, dim)
+        rows = self._clusters.weight.detach()[torch.from_numpy(drawn)]  # (candidates, ids, dim)
         losses = judge.losses(self.name, batch, rows[:, torch.from_numpy(owner)])
         total = self._moving.prior / 2 * (rows - self._mean).square().sum(-1)
         total.index_add_(1, torch.from_numpy(owner), losses)
@@ -226,11 +216,15 @@ class HardSide(OnlineSide):
     def _grow_clusters(
         self, ids: NDArray[np.int64], touched: NDArray[np.int64], judge: Judge
     ) -> None:
-        table, members, limit = self._rows, self.members, self._moving.own_row_above
+        table, members, limit = self._clusters, self.members, self._moving.own_row_above
         if limit is not None:
-            for member in ids[self.buffer.counts[ids] > limit]:
+            warm = ids[self.buffer.counts[ids] > limit]
+            shared = members.sizes[self._clusters.row_of(torch.from_numpy(warm)).numpy()] > 1
+            for member in warm[shared]:  # each once, when it leaves
                 own = int(table.assignment[member])
-                if members.sizes[own] > 1 and self._has_room(own):
+                if members.sizes[own] > 1:
+                    if not self._has_room(own):
+                        break
                     self._open(own, np.array([member]))
         given = self._moving.limit
         most = 2 * (given(int(members.events.sum())) if callable(given) else given)
@@ -243,7 +237,7 @@ class HardSide(OnlineSide):
 
     def _has_room(self, cluster: int) -> bool:
         """Whether another cluster can be opened; two that are alike are merged if need be."""
-        table, within = self._rows, self._moving.merge_within
+        table, within = self._clusters, self._moving.merge_within
         if table.num_clusters < table.max_clusters or self._free is not None:
             return True
         if within is None:
@@ -261,7 +255,6 @@ class HardSide(OnlineSide):
         if cluster == gone:
             kept, gone = gone, kept
         self.members.merge(gone, kept, self.buffer.counts)
-        table.parent[table.parent == gone] = kept
         if table.unseen_cluster == gone:
             table.unseen_cluster = kept
         self._free = gone
@@ -270,7 +263,7 @@ class HardSide(OnlineSide):
     def _split(self, cluster: int, judge: Judge) -> int:
         ids = np.sort(self.members.of(cluster))
         owner, batch = self.replay(ids)
-        gradients = torch.zeros(len(ids), self._rows.embedding_dim)
+        gradients = torch.zeros(len(ids), self._clusters.embedding_dim)
         if len(owner):
             pulls = -judge.gradients(self.name, batch)
             gradients.index_add_(0, torch.from_numpy(owner), pulls)
@@ -281,10 +274,10 @@ class HardSide(OnlineSide):
 
     def _open(self, parent: int, leaving: NDArray[np.int64]) -> int:
         if self._free is None:
-            new = self._rows.open(parent)
+            new = self._clusters.open(parent)
         else:
             new, self._free = self._free, None
-            self._rows.reopen(new, parent)
+            self._clusters.reopen(new, parent)
         self._descent.copy(parent, new)
         goals = np.full(len(leaving), new)
         self.members.move(leaving, goals, self.buffer.counts)

@@ -57,7 +57,6 @@ class RowDescent:
     def __init__(self, weight: Tensor, how: Descending) -> None:
         self._how = how
         self._least = 0.0 if how.non_negative else -np.inf
-        self._nobody = np.zeros((1, weight.shape[1]), np.float32)
         self._squares = np.empty((0, weight.shape[1]), np.float32)
         self._table = weight
         self._follow()
@@ -101,7 +100,6 @@ class RowDescent:
             self._squares,
             rows,
             gradients,
-            self._nobody,
             how.learning_rate,
             how.l2,
             how.rule == "adagrad",
@@ -109,9 +107,8 @@ class RowDescent:
         )
 
     def _follow_if_moved(self) -> None:
-        if self._table.data_ptr() != self._weight.ctypes.data or len(self._table) != len(
-            self._weight
-        ):
+        moved = self._table.data_ptr() != self._weight.ctypes.data
+        if moved or len(self._table) != len(self._weight):
             self._follow()
 
     def copy(self, row: int, new: int) -> None:
