@@ -12,16 +12,14 @@ dimensions), all of clusters; the latest fifth is tested.
 
 Rows of 8 numbers and a scalar, a twentieth of a full table's, in batches of 256 events, in their
 order in the first pass. For each method the learning rate is
-chosen among three on validation data, and how many passes there are for each rate and seed; then
+chosen among five on validation data, and how many passes there are for each rate and seed; then
 it is trained anew on all training data. What is told is the AUC on test pairs whose user and item
 both occur in training, and on those of them of which one occurs at most five times, mean and
 standard error over seeds. Every finished cell is written at once.
 """
 
 import argparse
-import json
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,12 +29,13 @@ import numpy as np
 import polars as pl
 
 from celrec import Interactions, Planted, Split, load_dataset, read
+from celrec.evaluation.cell_file import CellFile
 from celrec.evaluation.metrics import area_under_curve
 from celrec.training.fit import fit, validate
 from celrec.training.plan import Plan
 
 _POSITIVE = {"rent-the-runway": 10.0, "book-crossing": 8.0, "planted": 1.0}
-_RATES = (0.3, 1.0, 3.0)
+_RATES = (0.1, 0.3, 1.0, 3.0, 10.0)
 _COLD = 5
 _METHODS = (
     *("biases", "full", "cel-lite", "cel-lite hard", "cel-lite paper", "cel-lite personal"),
@@ -112,27 +111,9 @@ def run(data: str, plan: Plan) -> dict[str, Any]:
     }
 
 
-class Results:
-    """Finished cells, each a line of a file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        lines = path.read_text().splitlines() if path.exists() else []
-        self._found = {json.dumps(one["cell"]): one["found"] for one in map(json.loads, lines)}
-
-    def get(self, cell: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """What is known of a cell, or is found out now."""
-        name = json.dumps(cell)
-        if name not in self._found:
-            self._found[name] = make()
-            with self._path.open("a") as file:
-                file.write(json.dumps({"cell": cell, "found": self._found[name]}) + "\n")
-        return self._found[name]
-
-
 def compare(data: str, model: str, method: str, options: argparse.Namespace) -> str:
     """A line of the table."""
-    results = Results(options.results)
+    results = CellFile(options.results)
     cell = {"data": data, "model": model, "method": method}
     cell |= {"rank": options.rank, "compression": options.compression}
     plan = make_plan(data, model, method, options)
@@ -140,10 +121,13 @@ def compare(data: str, model: str, method: str, options: argparse.Namespace) -> 
     valid = {}
     for rate in _RATES:
         trial = partial(validate, split, replace(plan, rate=rate))
-        valid[rate] = results.get({**cell, "rate": rate}, lambda t=trial: {"valid": t()})["valid"]
+        valid[rate] = results.find({**cell, "rate": rate}, lambda t=trial: {"valid": t()})["valid"]
     best = min(_RATES, key=valid.__getitem__)
     plans = [replace(plan, rate=best, seed=seed) for seed in range(options.seeds)]
-    found = [results.get({**cell, "seed": plan.seed}, partial(run, data, plan)) for plan in plans]
+    found = [
+        results.find({**cell, "rate": best, "seed": plan.seed}, partial(run, data, plan))
+        for plan in plans
+    ]
     told = []
     for name in ("seen", "cold"):
         values = np.array([one[name] for one in found])

@@ -80,13 +80,13 @@ def test_what_is_finished_is_not_trained_again(log, tmp_path, monkeypatch):
     path = tmp_path / "cells.jsonl"
     Comparison(log, PLAN, ["modulo"], ["5"], path=path).run()
     trained = []
-    whole = module.fit
+    whole = module.train_and_measure
 
     def counted(split, plan, watch):
         trained.append((plan.embedding, plan.compression))
         return whole(split, plan, watch)
 
-    monkeypatch.setattr(module, "fit", counted)
+    monkeypatch.setattr(module, "train_and_measure", counted)
     again = Comparison(log, PLAN, ["modulo", "full"], ["5", "3"], path=path)
     assert [one.compression for one in again.standings()] == ["5"]
     assert len(again.run()) == 3
@@ -98,14 +98,14 @@ def test_what_is_finished_is_not_trained_again(log, tmp_path, monkeypatch):
 
 def test_interrupted_it_keeps_what_is_finished(log, tmp_path, monkeypatch):
     path = tmp_path / "cells.jsonl"
-    whole = module.fit
+    whole = module.train_and_measure
 
     def hit(split, plan, watch):
         if plan.compression == "3":
             raise KeyboardInterrupt
         return whole(split, plan, watch)
 
-    monkeypatch.setattr(module, "fit", hit)
+    monkeypatch.setattr(module, "train_and_measure", hit)
     with pytest.raises(KeyboardInterrupt):
         Comparison(log, PLAN, ["modulo"], ["5", "3"], path=path).run()
     assert len(path.read_text().splitlines()) == 1

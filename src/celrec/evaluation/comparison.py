@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -11,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from celrec.data.atomic import atomic_file
 from celrec.data.interactions import Interactions
 from celrec.data.split import Split
 from celrec.errors import CelrecError
-from celrec.evaluation.measuring import measure
-from celrec.training.fit import fit, validate
+from celrec.evaluation.cell_file import CellFile
+from celrec.evaluation.outcome import train_and_measure
+from celrec.training.fit import validate
 from celrec.training.judgement import Watcher
 from celrec.training.methods import find_method
-from celrec.training.plan import SIDES, Plan
+from celrec.training.plan import Plan
 
 FULL = "full"
 """What times are told in."""
@@ -96,7 +94,7 @@ class Comparison:
         penalties: Sequence[float] = (),
         path: Path | None = None,
     ) -> None:
-        self._log, self._penalties, self._path = plan.prepared(log), list(penalties), path
+        self._log, self._penalties = plan.prepared(log), list(penalties)
         self._seed, self._name = plan.seed, name
         self.plans: list[Plan] = []
         """What is compared."""
@@ -106,7 +104,8 @@ class Comparison:
                 replace(plan, embedding=embedding, compression=c) for c in dict.fromkeys(several)
             ]
         self._folds = list(dict.fromkeys(folds))
-        self._cells = self._read()
+        # A plan may have learned to say more since older cells were written.
+        self._cells = CellFile(path, asdict(Plan()))
 
     @property
     def size(self) -> int:
@@ -118,17 +117,16 @@ class Comparison:
     ) -> list[Standing]:
         """Train what is missing; `watch` is told of each cell and gives who watches over it."""
         for number, (plan, fold) in enumerate(self._pairs()):
-            key = self._key(plan, fold)
-            if key not in self._cells:
-                self._keep(key, self._train(plan, fold, watch(number, plan)))
+            cell = self._cell(plan, fold)
+            if cell not in self._cells:
+                self._cells.keep(cell, self._train(plan, fold, watch(number, plan)))
         return self.standings()
 
     def standings(self) -> list[Standing]:
         """What is there, in the order of the plans."""
         found = []
         for plan in self.plans:
-            keys = [self._key(plan, fold) for fold in self._folds]
-            cells = [self._cells[key] for key in keys if key in self._cells]
+            cells = self._finished(plan)
             if cells:
                 found.append(self._standing(plan, cells))
         return [replace(one, clustered_instead=clustered_instead(one, found)) for one in found]
@@ -148,28 +146,10 @@ class Comparison:
             trials[penalty] = validate(split, replace(plan, penalty=penalty), watch)
         if trials:
             plan = replace(plan, penalty=min(trials, key=lambda tried: trials[tried]))
-        begun = time.perf_counter()
-        fitted = fit(split, plan, watch)
-        seconds = time.perf_counter() - begun
-        model, counts = fitted.model, split.train_and_valid().item_counts
-        sides = [
-            s for s, shared in zip(("users", "items"), SIDES[plan.side], strict=True) if shared
-        ]
-        tables = [model.whole_tables[side] for side in sides]
-        memories = [table.memory() for table in tables]
         return {
-            "test": measure(model, plan, split.test, counts),
-            "valid": fitted.valid_loss,
-            "steps": fitted.steps,
+            **train_and_measure(split, plan, watch),
             "penalty": plan.penalty if trials else None,
             "trials": {str(penalty): loss for penalty, loss in trials.items()},
-            "rows": sum(table.num_rows for table in tables),
-            "overrun": max(table.overrun for table in tables),
-            "ticks": fitted.traits[sides[0]].ticks,
-            "table": sum(memory.table for memory in memories),
-            "index": sum(memory.index for memory in memories),
-            "training": sum(fitted.training_bytes[side] for side in sides),
-            "seconds": seconds,
         }
 
     def _standing(self, plan: Plan, cells: list[dict[str, Any]]) -> Standing:
@@ -178,12 +158,9 @@ class Comparison:
         if any(value is None for value in values):
             raise CelrecError("the test part has one kind of target only; take another split")
         full = [
-            self._cells.get(self._key(plan, fold))
-            for plan in self.plans
-            for fold in self._folds
-            if plan.embedding == FULL
+            cell for plan in self.plans if plan.embedding == FULL for cell in self._finished(plan)
         ]
-        whole = [cell["seconds"] for cell in full if cell is not None]
+        whole = [cell["seconds"] for cell in full]
         penalties = [cell["penalty"] for cell in cells if cell["penalty"] is not None]
         seconds = float(np.median([cell["seconds"] for cell in cells]))
         parts = {
@@ -208,42 +185,12 @@ class Comparison:
             clustered_instead=None,
         )
 
-    def _key(self, plan: Plan, fold: tuple[int, int] | None) -> str:
-        what = {"data": self._name, "penalties": self._penalties, "fold": fold, **asdict(plan)}
-        return json.dumps(what, sort_keys=True)
+    def _finished(self, plan: Plan) -> list[dict[str, Any]]:
+        found = (self._cells.get(self._cell(plan, fold)) for fold in self._folds)
+        return [one for one in found if one is not None]
 
-    def _read(self) -> dict[str, dict[str, Any]]:
-        if self._path is None or not self._path.exists():
-            return {}
-        try:
-            lines = self._path.read_text().splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise CelrecError(
-                f"{self._path}: not a file of cells that can be read; name another file"
-            ) from error
-        cells = {}
-        for number, line in enumerate(lines, 1):
-            try:
-                one = json.loads(line)
-                # A plan may have learned to say more since.
-                cell = {**asdict(Plan()), **one["cell"]}
-                cells[json.dumps(cell, sort_keys=True)] = one["found"]
-            except (ValueError, LookupError, TypeError) as error:
-                raise CelrecError(
-                    f"{self._path}, line {number}: not a cell of a comparison; "
-                    "remove the line, or name another file"
-                ) from error
-        return cells
-
-    def _keep(self, key: str, found: dict[str, Any]) -> None:
-        self._cells[key] = found
-        if self._path is not None:
-            lines = [
-                json.dumps({"cell": json.loads(key), "found": found}) + "\n"
-                for key, found in self._cells.items()
-            ]
-            with atomic_file(self._path) as temporary:
-                temporary.write_text("".join(lines))
+    def _cell(self, plan: Plan, fold: tuple[int, int] | None) -> dict[str, Any]:
+        return {"data": self._name, "penalties": self._penalties, "fold": fold, **asdict(plan)}
 
 
 def clustered_instead(one: Standing, every: Sequence[Standing]) -> float | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,16 +72,22 @@ class Fit:
         return None if math.isnan(loss) else loss
 
 
+Change: TypeAlias = Callable[[Offline], Offline]
+"""Makes other settings of those of a preset."""
+
+
 def fit(
     split: Split,
     plan: Plan,
     watch: Watcher = lambda _, __: None,
     checkpoint: Checkpoint | None = None,
+    change: Change = lambda how: how,
 ) -> Fit:
     """Train on the training part and let the validation part choose, then train anew on both.
 
     Validation data choose the number of steps in each stage, and with compression
     `auto` the clusters too. Without any, training takes all the steps of the preset.
+    `change` is for settings that a plan has no name for.
     """
     if plan.auto and not len(split.valid):
         raise CelrecError(
@@ -91,9 +98,9 @@ def fit(
     checkpoint = checkpoint or Checkpoint()
     everything = split.train_and_valid()
     with flushed_denormals():
-        first = _Pass(plan, checkpoint, watch, split.train, split.valid)
+        first = _Pass(plan, change, checkpoint, watch, split.train, split.valid)
         first.run()
-        second = _Pass(plan, checkpoint, watch, everything, everything[:0], first)
+        second = _Pass(plan, change, checkpoint, watch, everything, everything[:0], first)
         model = second.run()
     if isinstance(model, Recommender):
         model.remember(everything)
@@ -111,7 +118,12 @@ def fit(
     return Fit(model, first.judgements, first.chosen, held, traits, first.growth)
 
 
-def validate(split: Split, plan: Plan, watch: Watcher = lambda _, __: None) -> float:
+def validate(
+    split: Split,
+    plan: Plan,
+    watch: Watcher = lambda _, __: None,
+    change: Change = lambda how: how,
+) -> float:
     """The lowest loss on validation data that training on the training part comes to."""
     if not len(split.valid):
         raise CelrecError(
@@ -119,7 +131,7 @@ def validate(split: Split, plan: Plan, watch: Watcher = lambda _, __: None) -> f
         )
     plan.check(split.train)
     with flushed_denormals():
-        only = _Pass(plan, Checkpoint(), watch, split.train, split.valid)
+        only = _Pass(plan, change, Checkpoint(), watch, split.train, split.valid)
         only.run()
     return list(only.chosen.values())[-1].valid_loss
 
@@ -139,13 +151,15 @@ class _Pass:
     def __init__(
         self,
         plan: Plan,
+        change: Change,
         checkpoint: Checkpoint,
         watch: Watcher,
         train: Interactions,
         valid: Interactions,
         earlier: _Pass | None = None,
     ) -> None:
-        self._plan, self._checkpoint, self._watch = plan, checkpoint, watch
+        self._plan, self._change = plan, change
+        self._checkpoint, self._watch = checkpoint, watch
         self._train, self._valid, self._earlier = train, valid, earlier
         self.judgements: dict[str, list[Judgement]] = {}
         self.chosen: dict[str, Judgement] = {}
@@ -164,13 +178,13 @@ class _Pass:
         assert isinstance(self._solver, AlternatingLeastSquares)  # noqa: S101
         assert isinstance(model, Recommender)  # noqa: S101
         take_over(model, learned, self._solver.deviations(), plan.seed)
-        self._stage(FINISH, model, plan.settings(), fresh=False)
+        self._stage(FINISH, model, self._change(plan.settings()), fresh=False)
         model.deviations = {}
         return model
 
     def _clustered(self, plan: Plan) -> Model:
         """Clusters, and rows of their own for those that the plan says."""
-        how, limit = plan.settings(), plan.personal_limit
+        how, limit = self._change(plan.settings()), plan.personal_limit
         given = None if self._earlier is None else self._earlier.clusters
         model = make_model(self._train, plan, given)
         training = self._stage(CHOOSE, model, how)
