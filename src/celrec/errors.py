@@ -1,4 +1,4 @@
-"""The one exception for mistakes in what the caller gave."""
+"""The exception for mistakes in what the caller gave."""
 
 
 class CelrecError(ValueError):
@@ -8,3 +8,7 @@ class CelrecError(ValueError):
     remedy. Programs may show it to their users as it is; the command line does.
     Anything else that escapes from celrec is a bug.
     """
+
+
+class DivergedError(CelrecError):
+    """Training came to numbers that are not finite; other settings may not."""

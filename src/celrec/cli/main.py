@@ -11,7 +11,7 @@ import typer
 from typer.exceptions import TyperException
 
 import celrec
-from celrec.cli import compare, data, online, runs, train
+from celrec.cli import compare, data, online, reproduce, runs, train
 from celrec.cli._interruption import Interruption
 from celrec.errors import CelrecError
 
@@ -31,6 +31,7 @@ app.command()(train.train)
 app.command()(online.online)
 app.command()(compare.compare)
 app.command()(compare.embeddings)
+app.command()(reproduce.reproduce)
 app.command()(runs.evaluate)
 app.command()(runs.clusters)
 

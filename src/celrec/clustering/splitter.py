@@ -10,7 +10,7 @@ from torch import Tensor
 from celrec.clustering.normalisations import NORMALISATIONS
 from celrec.clustering.split_methods import SPLIT_METHODS, Members
 from celrec.clustering.thresholds import THRESHOLDS, at_median
-from celrec.errors import CelrecError
+from celrec.errors import CelrecError, DivergedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Splitter:
         if len(members.interactions) < 2:
             raise CelrecError("a cluster of one member cannot be split")
         if not bool(members.gradients.isfinite().all()):
-            raise CelrecError(
+            raise DivergedError(
                 "gradients must be finite; lower the learning rate if training diverged"
             )
         normalised = NORMALISATIONS[self.normalisation](members.gradients.double())

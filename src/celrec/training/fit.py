@@ -14,7 +14,7 @@ from celrec.data.interactions import Interactions
 from celrec.data.split import Split
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.traits import Traits
-from celrec.errors import CelrecError
+from celrec.errors import CelrecError, DivergedError
 from celrec.training.building import make_model
 from celrec.training.checkpoint import Checkpoint
 from celrec.training.denormals import flushed_denormals
@@ -105,7 +105,7 @@ def fit(
     if isinstance(model, Recommender):
         model.remember(everything)
     if not all(bool(value.isfinite().all()) for value in model.state_dict().values()):
-        raise CelrecError(
+        raise DivergedError(
             f"preset {plan.preset!r} diverged on these ratings; take preset 'default', "
             "or ratings on a smaller scale"
         )

@@ -1,0 +1,24 @@
+"""All experiments by name."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from celrec.errors import CelrecError
+from celrec.experiments.experiment import Experiment
+
+NAMES = ("table2-nmf", "table7")
+"""In the order of the paper."""
+
+
+def find_experiment(name: str) -> Experiment:
+    """The experiment of this name.
+
+    >>> find_experiment("table2-nmf").title
+    'Table 2: MovieLens-1m, NMF, test MSE'
+    """
+    if name not in NAMES:
+        raise CelrecError(f"no experiment is called {name!r}; take one of {', '.join(NAMES)}, all")
+    module = import_module(f"celrec.experiments.{name.partition('-')[0]}")
+    experiments: dict[str, Experiment] = module.EXPERIMENTS
+    return experiments[name]

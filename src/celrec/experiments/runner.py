@@ -1,0 +1,135 @@
+"""Working through the cells of an experiment."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from celrec.errors import CelrecError
+from celrec.evaluation.cell_file import CellFile
+from celrec.experiments.experiment import Cell, Experiment
+from celrec.experiments.provenance import provenance
+from celrec.experiments.report import Report
+
+_THREADS = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far an experiment is."""
+
+    experiment: str
+    finished: int
+    named: int
+    """How many cells can be named so far; there may be more when these are finished."""
+    seconds_left: float | None
+    """For the cells that can be named, by those that were finished since it was started."""
+
+
+class Runner:
+    """Runs what is missing of experiments, and keeps every finished cell at once.
+
+    In `folder`, NAME.jsonl holds the finished cells of an experiment, and NAME.md and figures
+    show what there is. What is quick is kept apart, in a folder of its own. Two cells run side
+    by side, each in a process with one thread; where time is measured, one with all threads.
+    """
+
+    def __init__(self, folder: str | Path, *, quick: bool = False, workers: int = 2) -> None:
+        if workers < 1:
+            raise CelrecError(f"workers must be at least 1, not {workers}")
+        self.quick, self._workers = quick, workers
+        self.folder = Path(folder, "quick") if quick else Path(folder)
+
+    def known(self, experiment: Experiment) -> CellFile:
+        """The finished cells of an experiment."""
+        return CellFile(self.folder / f"{experiment.name}.jsonl")
+
+    def run(
+        self, experiment: Experiment, tell: Callable[[Progress], None] = lambda _: None
+    ) -> None:
+        """Find out what is missing, until nothing is."""
+        known = self.known(experiment)
+        with self._pool(experiment) as pool:
+            while missing := self._missing(experiment, known):
+                self._work(experiment, known, missing, pool, tell)
+
+    def report(self, experiment: Experiment) -> Report:
+        """Write down what there is so far; what was written."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        report = experiment.report(self.known(experiment), self.folder, quick=self.quick)
+        Path(self.folder, f"{experiment.name}.md").write_text(report.markdown())
+        return report
+
+    def _missing(self, experiment: Experiment, known: CellFile) -> list[Cell]:
+        named = experiment.cells(known, quick=self.quick)
+        return [cell for cell in named if cell not in known]
+
+    def _work(
+        self,
+        experiment: Experiment,
+        known: CellFile,
+        missing: Sequence[Cell],
+        pool: ProcessPoolExecutor,
+        tell: Callable[[Progress], None],
+    ) -> None:
+        begun = time.monotonic()
+        finished = len(known)
+        named = finished + len(missing)
+        tell(Progress(experiment.name, finished, named, None))
+        running: dict[Future[dict[str, Any]], Cell] = {
+            pool.submit(_run, experiment, cell): cell for cell in missing
+        }
+        try:
+            while running:
+                ended = wait(running, return_when=FIRST_COMPLETED).done
+                # What came to something is kept before an error is told of.
+                for future in sorted(ended, key=lambda one: one.exception() is not None):
+                    known.keep(running.pop(future), future.result())
+                    done = len(known) - finished
+                    left = (time.monotonic() - begun) / done * len(running)
+                    tell(Progress(experiment.name, len(known), named, left))
+        except BrokenProcessPool as error:
+            raise CelrecError(
+                f"{experiment.name}: a process was killed, perhaps for want of memory; what is "
+                "finished is kept, so give the same command again, with --workers 1"
+            ) from error
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+    @contextmanager
+    def _pool(self, experiment: Experiment) -> Iterator[ProcessPoolExecutor]:
+        workers = 1 if experiment.timed else self._workers
+        threads = (os.cpu_count() or 1) if experiment.timed else 1
+        # Numerical libraries read these when they are loaded, in the new process.
+        before = {name: os.environ.get(name) for name in _THREADS}
+        os.environ.update(dict.fromkeys(_THREADS, str(threads)))
+        spawn = multiprocessing.get_context("spawn")
+        try:
+            with ProcessPoolExecutor(workers, spawn, _begin, (threads,)) as pool:
+                yield pool
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+
+
+def _begin(threads: int) -> None:
+    torch.set_num_threads(threads)
+
+
+def _run(experiment: Experiment, cell: Cell) -> dict[str, Any]:
+    """Work on a cell, in a process of its own."""
+    return {**experiment.run(cell), "made_with": provenance()}

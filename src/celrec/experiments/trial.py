@@ -1,0 +1,123 @@
+"""One cell of most experiments: a method on one part of a log."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from celrec.data.datasets.library import load_dataset
+from celrec.data.interactions import Interactions
+from celrec.data.split import Split
+from celrec.data.variants import dense, sparse
+from celrec.errors import CelrecError, DivergedError
+from celrec.evaluation.outcome import outcome
+from celrec.training.fit import Fit, fit, validate
+from celrec.training.offline import Offline, Schedule
+from celrec.training.plan import Plan
+
+VARIANTS: dict[str, Callable[[Interactions], Interactions]] = {
+    "original": lambda log: log,
+    "dense": dense,
+    "sparse": sparse,
+}
+FOLDS = 5
+_QUICK = 4  # how many times fewer steps there are when it is to be quick
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A plan, the data it is for, and settings that the plan has no name for.
+
+    `change` has dotted names: `{"schedule.split_every": 0}`. What is quick takes fewer steps.
+
+    >>> trial = Trial("ml-100k", Plan(embedding="modulo"), change={"schedule.steps": 10})
+    >>> Trial.of(trial.cell()) == trial
+    True
+    >>> trial.changed(Offline()).schedule.steps
+    10
+    """
+
+    data: str
+    plan: Plan
+    fold: int | None = 1
+    """Of five; None: a fifth by time, or at random where there are no times."""
+    variant: str = "original"
+    """See `VARIANTS`."""
+    change: Mapping[str, Any] = field(default_factory=dict)
+    quick: bool = False
+    validated: bool = False
+    """Whether it is judged on validation data only, to choose settings."""
+
+    def cell(self) -> dict[str, Any]:
+        """All of it, as JSON; of the plan only what is not as ever."""
+        plain = Plan(model=self.plan.model, embedding=self.plan.embedding)
+        told = asdict(self.plan)
+        usual = asdict(plain) | {"model": None, "embedding": None}
+        plan = {name: value for name, value in told.items() if value != usual[name]}
+        mine = {one.name: getattr(self, one.name) for one in fields(self)}
+        return mine | {"plan": plan, "change": dict(self.change)}
+
+    @classmethod
+    def of(cls, cell: Mapping[str, Any]) -> Trial:
+        """What `cell` told."""
+        return cls(**{**cell, "plan": Plan(**cell["plan"])})
+
+    def changed(self, how: Offline) -> Offline:
+        """Other settings of those of a preset."""
+        for name, value in self.change.items():
+            how = _with(how, name.split("."), value)
+        if self.quick:
+            how = replace(how, schedule=_shorter(how.schedule), personal=_shorter(how.personal))
+        return how
+
+    def split(self) -> Split:
+        """The data in their parts."""
+        log = self.plan.prepared(_log(self.data, self.variant))
+        if self.fold is not None:
+            return Split.fold(log, self.fold, of=FOLDS, seed=self.plan.seed)
+        if log.timestamp is not None:
+            return Split.chronological(log)
+        return Split.random(log, seed=self.plan.seed)
+
+    def run(
+        self, more: Callable[[Fit, Split], dict[str, Any]] = lambda _, __: {}
+    ) -> dict[str, Any]:
+        """What it comes to: see `outcome`; `more` looks at what was trained.
+
+        Of one that is for validation only, `valid`. Where training diverged, that is None, and
+        `diverged` says how.
+        """
+        split = self.split()
+        try:
+            if self.validated:
+                loss = validate(split, self.plan, change=self.changed)
+                return {"valid": loss if math.isfinite(loss) else None}
+            begun = time.perf_counter()
+            fitted = fit(split, self.plan, change=self.changed)
+        except DivergedError as error:
+            return {"valid": None, "diverged": str(error)}
+        seconds = time.perf_counter() - begun
+        return {**outcome(fitted, split, self.plan, seconds), **more(fitted, split)}
+
+
+def _shorter(schedule: Schedule) -> Schedule:
+    return replace(schedule, steps=max(1, schedule.steps // _QUICK))
+
+
+@lru_cache(maxsize=2)  # a process works on several cells of the same log
+def _log(data: str, variant: str) -> Interactions:
+    return VARIANTS[variant](load_dataset(data))
+
+
+def _with(settings: Any, path: list[str], value: Any) -> Any:
+    """Nested settings with one value replaced."""
+    name, *rest = path
+    if not is_dataclass(settings) or not hasattr(settings, name):
+        raise CelrecError(f"{type(settings).__name__} has no setting {name!r} to change")
+    if rest:
+        value = _with(getattr(settings, name), rest, value)
+    return replace(settings, **{name: value})  # type: ignore[type-var]

@@ -1,0 +1,211 @@
+"""Tables whose entries are trials over folds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from celrec.data.datasets.library import find_dataset
+from celrec.evaluation.cell_file import CellFile
+from celrec.experiments.experiment import Cell, Experiment
+from celrec.experiments.report import Report, ResultTable
+from celrec.experiments.trial import FOLDS, Trial
+
+PENALTIES = (0.5, 1.0, 2.0, 4.0)
+"""The strength of every method's penalties is chosen among these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A place in a table."""
+
+    row: str
+    column: str
+    trial: Trial
+    """On every fold."""
+    paper: float | None = None
+    """What the paper has there."""
+    tuned: Trial | None = None
+    """Whose strength of penalties is taken: it is chosen on validation data of the first fold."""
+    folds: int = FOLDS
+
+
+class TrialTable(Experiment):
+    """Means over folds beside the paper's numbers, and differences to one row, fold by fold."""
+
+    def __init__(
+        self,
+        name: str,
+        title: str,
+        entries: Sequence[Entry],
+        *,
+        reference: str | None = None,
+        metric: str = "mse",
+        notes: Sequence[str] = (),
+    ) -> None:
+        """Differences are to the row `reference`. An `auc` is told in per cent."""
+        self.name, self.title, self._notes = name, title, notes
+        self._entries, self._reference, self._metric = entries, reference, metric
+
+    def cells(self, known: CellFile, *, quick: bool) -> Sequence[Cell]:
+        """Trials that choose come first, then fold after fold."""
+        entries = self._present()
+        trials = []
+        if not quick:
+            trials += [one for entry in entries if entry.tuned for one in _choices(entry.tuned)]
+        for fold in range(1 if quick else FOLDS):
+            for entry in entries:
+                trials += self.trials(entry, known, quick=quick)[fold : fold + 1]
+        cells = [trial.cell() for trial in trials]
+        return list({json.dumps(cell): cell for cell in cells}.values())  # each once
+
+    def run(self, cell: Cell) -> dict[str, Any]:
+        """See `Trial`."""
+        return Trial.of(cell).run()
+
+    def trials(self, entry: Entry, known: CellFile, *, quick: bool) -> list[Trial]:
+        """One for each fold; none before it is known what to try."""
+        trial = entry.trial
+        if quick:
+            return [replace(trial, fold=1, quick=True)]
+        if entry.tuned is not None:
+            penalty = chosen_penalty(entry.tuned, known)
+            if penalty is None:
+                return []
+            trial = replace(trial, plan=replace(trial.plan, penalty=penalty))
+        return [replace(trial, fold=fold + 1) for fold in range(entry.folds)]
+
+    def found(self, entry: Entry, known: CellFile, *, quick: bool) -> dict[int, dict[str, Any]]:
+        """What is known of an entry, by fold."""
+        trials = self.trials(entry, known, quick=quick)
+        found = {trial.fold or 1: known.get(trial.cell()) for trial in trials}
+        return {fold: one for fold, one in found.items() if one is not None}
+
+    def report(self, known: CellFile, folder: Path, *, quick: bool) -> Report:
+        """The table, the differences, and what was chosen."""
+        del folder
+        entries = self._present()
+        values = {
+            (entry.row, entry.column): self._values(self.found(entry, known, quick=quick))
+            for entry in entries
+        }
+        papers = {(entry.row, entry.column): entry.paper for entry in entries}
+        tables = [self._table(entries, lambda at: self._told(values[at], papers[at]))]
+        tables[0] = replace(tables[0], caption=self._caption(quick=quick))
+        if self._reference is not None and not quick:
+            differences = self._table(entries, lambda at: self._difference(at, values))
+            caption = f"Difference to {self._reference}, mean ± standard error over the same folds:"
+            tables.append(replace(differences, caption=caption))
+        tables.append(self._details(entries, known, quick=quick))
+        absent = dict.fromkeys(
+            entry.trial.data for entry in self._entries if find_dataset(entry.trial.data) is None
+        )
+        notes = [
+            *self._notes,
+            *(f"{name} is not here: its columns are left out." for name in absent),
+        ]
+        missing = sum(cell not in known for cell in self.cells(known, quick=quick))
+        return Report(self.title, tables, notes=notes, missing=missing)
+
+    def _present(self) -> list[Entry]:
+        return [entry for entry in self._entries if find_dataset(entry.trial.data) is not None]
+
+    def _caption(self, *, quick: bool) -> str:
+        scale = "AUC in per cent" if self._metric == "auc" else "MSE"
+        if quick:
+            return f"Test {scale}: one fold, few steps, nothing tuned [the paper's]:"
+        return f"Test {scale}, mean ± standard error over folds [the paper's]:"
+
+    def _table(
+        self, entries: Sequence[Entry], tell: Callable[[tuple[str, str]], str]
+    ) -> ResultTable:
+        columns = list(dict.fromkeys(entry.column for entry in entries))
+        places = {(entry.row, entry.column) for entry in entries}
+        rows = [
+            [row, *(tell((row, column)) if (row, column) in places else "" for column in columns)]
+            for row in dict.fromkeys(entry.row for entry in entries)
+        ]
+        return ResultTable(["", *columns], rows)
+
+    def _values(self, found: dict[int, dict[str, Any]]) -> dict[int, float]:
+        scale = 100 if self._metric == "auc" else 1
+        return {
+            fold: np.nan if "diverged" in one else scale * one["test"][self._metric]
+            for fold, one in found.items()
+        }
+
+    def _told(self, values: dict[int, float], paper: float | None) -> str:
+        theirs = "" if paper is None else f" [{paper:{self._digits}}]"
+        return f"{self._mean(list(values.values()))}{theirs}".strip()
+
+    def _difference(
+        self, at: tuple[str, str], values: dict[tuple[str, str], dict[int, float]]
+    ) -> str:
+        reference = values.get((self._reference or "", at[1]), {})
+        if at[0] == self._reference:
+            return ""
+        same = [value - reference[fold] for fold, value in values[at].items() if fold in reference]
+        return self._mean(same, sign="+")
+
+    @property
+    def _digits(self) -> str:
+        return ".2f" if self._metric == "auc" else ".4f"
+
+    def _mean(self, values: list[float], sign: str = "") -> str:
+        if not values:
+            return "–"
+        if np.isnan(values).any():
+            return f"diverged ({np.isnan(values).sum()} of {len(values)} folds)"
+        told = f"{np.mean(values):{sign}{self._digits}}"
+        if len(values) == 1:
+            return f"{told} (1 fold)"
+        error = np.std(values, ddof=1) / len(values) ** 0.5
+        return f"{told} ± {error:{self._digits}}" + (
+            f" ({len(values)} folds)" if len(values) < FOLDS else ""
+        )
+
+    def _details(self, entries: Sequence[Entry], known: CellFile, *, quick: bool) -> ResultTable:
+        rows = []
+        for entry in entries:
+            found = list(self.found(entry, known, quick=quick).values())
+            found = [one for one in found if "diverged" not in one]
+            if not found:
+                continue
+            penalty = self.trials(entry, known, quick=quick)[0].plan.penalty
+            middle = {
+                name: f"{np.median([one[name] for one in found]):,.0f}"
+                for name in ("rows", "table", "index", "training", "steps", "seconds")
+            }
+            rows.append([entry.row, entry.column, f"{penalty:g}", *middle.values()])
+        tried = ", ".join(f"{penalty:g}" for penalty in PENALTIES)
+        return ResultTable(
+            ("", "", "penalties", "rows", "table", "index", "training", "steps", "seconds"),
+            rows,
+            caption="Medians over folds: rows in the end; bytes of the compressed tables, of what "
+            "leads ids to their rows, and of both in training; steps that validation data chose; "
+            "seconds on one thread, beside another cell. Penalties are relative to the usual ones, "
+            f"chosen among {tried} where that was done:",
+        )
+
+
+def chosen_penalty(tuned: Trial, known: CellFile) -> float | None:
+    """The strength with the lowest loss on validation data, None if not all are known."""
+    losses = {}
+    for trial in _choices(tuned):
+        found = known.get(trial.cell())
+        if found is None:
+            return None
+        losses[trial.plan.penalty] = np.inf if found["valid"] is None else found["valid"]
+    return min(losses, key=lambda penalty: losses[penalty])
+
+
+def _choices(tuned: Trial) -> list[Trial]:
+    return [
+        replace(tuned, fold=1, validated=True, plan=replace(tuned.plan, penalty=penalty))
+        for penalty in PENALTIES
+    ]

@@ -1,0 +1,134 @@
+import os
+import signal
+import time
+
+import pytest
+import torch
+
+from celrec import CelrecError
+from celrec.experiments.experiment import Experiment
+from celrec.experiments.report import Report
+from celrec.experiments.runner import Runner
+
+
+class Squares(Experiment):
+    """Squares of numbers, of which the last are known when the first are."""
+
+    name, title = "squares", "Squares"
+
+    def cells(self, known, *, quick):
+        first = [{"number": number} for number in range(2 if quick else 4)]
+        if not all(cell in known for cell in first):
+            return first
+        return [*first, {"number": sum(known.get(cell)["square"] for cell in first)}]
+
+    def run(self, cell):
+        if cell["number"] == int(os.environ.get("FATAL", "-1")):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if cell["number"] == int(os.environ.get("WRONG", "-1")):
+            raise CelrecError("number: wrong; take another")
+        time.sleep(float(os.environ.get("SECONDS", "0")))
+        return {
+            "square": cell["number"] ** 2,
+            "threads": [torch.get_num_threads(), os.environ["NUMBA_NUM_THREADS"]],
+            "process": os.getpid(),
+        }
+
+    def report(self, known, folder, *, quick):
+        return Report("Squares", notes=[f"{len(known)} in {folder.name}, quick: {quick}"])
+
+
+class Timed(Squares):
+    name, timed = "timed", True
+
+
+@pytest.fixture
+def squares():
+    return Squares()
+
+
+def test_everything_is_found_out_and_kept_in_rounds(tmp_path, squares):
+    told = []
+    runner = Runner(tmp_path)
+    runner.run(squares, told.append)
+    known = runner.known(squares)
+    assert [known.get(cell)["square"] for cell in squares.cells(known, quick=False)] == [
+        *(0, 1, 4, 9),
+        14**2,
+    ]
+    assert [(one.finished, one.named) for one in told] == [
+        *((finished, 4) for finished in range(5)),
+        *((4, 5), (5, 5)),
+    ]
+    assert told[0].seconds_left is None
+    assert told[4].seconds_left == 0
+    assert known.get({"number": 3})["made_with"]["torch"] == torch.__version__
+
+
+def test_two_processes_with_a_thread_each_work_side_by_side(tmp_path, squares, monkeypatch):
+    monkeypatch.setenv("SECONDS", "0.3")
+    before = dict(os.environ)
+    Runner(tmp_path).run(squares)
+    known = Runner(tmp_path).known(squares)
+    found = [known.get({"number": number}) for number in range(4)]
+    assert all(one["threads"] == [1, "1"] for one in found)
+    assert len({one["process"] for one in found}) == 2
+    assert dict(os.environ) == before
+
+
+def test_what_is_timed_runs_alone_with_all_threads(tmp_path):
+    Runner(tmp_path, workers=4).run(Timed())
+    known = Runner(tmp_path).known(Timed())
+    found = [known.get({"number": number}) for number in range(4)]
+    cores = os.cpu_count()
+    assert all(one["threads"] == [cores, str(cores)] for one in found)
+    assert len({one["process"] for one in found}) == 1
+
+
+def test_what_is_finished_is_not_done_again(tmp_path, squares, monkeypatch):
+    Runner(tmp_path).run(squares)
+    monkeypatch.setenv("WRONG", "2")
+    told = []
+    Runner(tmp_path).run(squares, told.append)
+    assert told == []
+
+
+def test_what_is_quick_is_kept_apart(tmp_path, squares):
+    Runner(tmp_path, quick=True).run(squares)
+    assert [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*.jsonl")] == [
+        "quick/squares.jsonl"
+    ]
+    assert len(Runner(tmp_path).known(squares)) == 0
+
+
+def test_an_error_in_a_cell_is_told_and_what_was_finished_is_kept(tmp_path, squares, monkeypatch):
+    monkeypatch.setenv("WRONG", "3")
+    with pytest.raises(CelrecError, match="number: wrong"):
+        Runner(tmp_path, workers=1).run(squares)
+    known = Runner(tmp_path).known(squares)
+    assert [{"number": number} in known for number in range(4)] == [True, True, True, False]
+    monkeypatch.delenv("WRONG")
+    Runner(tmp_path).run(squares)
+    assert len(Runner(tmp_path).known(squares)) == 5
+
+
+def test_a_process_that_is_killed_is_told_of(tmp_path, squares, monkeypatch):
+    monkeypatch.setenv("FATAL", "2")
+    with pytest.raises(CelrecError, match="squares: a process was killed, perhaps for want of"):
+        Runner(tmp_path, workers=1).run(squares)
+    monkeypatch.delenv("FATAL")
+    Runner(tmp_path).run(squares)
+    assert len(Runner(tmp_path).known(squares)) == 5
+
+
+def test_a_report_is_written_beside_the_cells(tmp_path, squares):
+    runner = Runner(tmp_path / "new")
+    assert runner.report(squares).notes == ["0 in new, quick: False"]
+    assert (
+        tmp_path / "new" / "squares.md"
+    ).read_text() == "## Squares\n\n- 0 in new, quick: False\n"
+
+
+def test_there_must_be_somebody_to_work(tmp_path):
+    with pytest.raises(CelrecError, match="workers must be at least 1, not 0"):
+        Runner(tmp_path, workers=0)

@@ -1,0 +1,105 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from celrec import CelrecError, Plan, Planted, Split, fit
+from celrec.experiments import trial as module
+from celrec.experiments.trial import Trial
+from celrec.training.gradient_descent import Descent
+from celrec.training.offline import Offline, Schedule
+
+LOG = Planted(rows=3000, users=40, items=50, dim=3, item_clusters=4).interactions()
+
+
+@pytest.fixture(autouse=True)
+def small_log(monkeypatch):
+    monkeypatch.setattr(module, "load_dataset", lambda _: LOG)
+    module._log.cache_clear()
+    yield
+    module._log.cache_clear()
+
+
+@given(
+    st.sampled_from(
+        [
+            Plan(),
+            Plan(embedding="modulo", compression="40", penalty=2.0),
+            Plan(model="deepfm", loss="cross-entropy", positive=4.0, side="both"),
+            Plan(embedding="cel-lite", model="mf", rate=3.0, seed=2),
+        ]
+    ),
+    st.none() | st.integers(1, 5),
+    st.dictionaries(st.sampled_from(["criterion", "schedule.steps"]), st.integers(1, 3)),
+    st.booleans(),
+    st.booleans(),
+)
+def test_a_cell_tells_all_of_a_trial(plan, fold, change, quick, validated):
+    trial = Trial("ml-1m", plan, fold, "sparse", change, quick, validated)
+    again = Trial.of(json.loads(json.dumps(trial.cell())))
+    assert again == trial
+    assert again.cell() == trial.cell()
+    assert trial.cell()["plan"]["model"] == plan.model
+
+
+def test_settings_are_changed_by_their_dotted_names_and_others_stay():
+    change = {"solver.learning_rate": 0.5, "schedule.split_every": 0, "criterion": "members"}
+    how = Offline(solver=Descent(learning_rate=0.1, l2=3.0), schedule=Schedule(steps=40))
+    changed = Trial("ml-1m", Plan(), change=change).changed(how)
+    assert changed == replace(
+        how,
+        solver=Descent(learning_rate=0.5, l2=3.0),
+        schedule=Schedule(steps=40, split_every=0),
+        criterion="members",
+    )
+
+
+@pytest.mark.parametrize("name", ["speed", "schedule.speed", "criterion.speed"])
+def test_a_setting_that_is_not_there_is_told(name):
+    with pytest.raises(CelrecError, match="has no setting 'speed' to change"):
+        Trial("ml-1m", Plan(), change={name: 1}).changed(Offline())
+
+
+def test_what_is_quick_takes_a_quarter_of_the_steps_and_one_at_least():
+    how = Offline(schedule=Schedule(steps=40), personal=Schedule(steps=2))
+    quick = Trial("ml-1m", Plan(), quick=True).changed(how)
+    assert (quick.schedule.steps, quick.personal.steps) == (10, 1)
+
+
+def test_it_comes_to_what_training_by_hand_comes_to():
+    plan = Plan(embedding="modulo", compression="5", rank=3)
+    trial = Trial("planted", plan, fold=2, change={"schedule.steps": 6})
+    found = trial.run(lambda fitted, split: {"sizes": [fitted.steps, len(split.test)]})
+    split = Split.fold(LOG, 2, of=5, seed=0)
+    fitted = fit(split, plan, change=trial.changed)
+    errors = fitted.model.predict(split.test).numpy() - split.test.target
+    assert found["test"]["mse"] == pytest.approx(float((errors**2).mean()), rel=1e-5)
+    assert (found["rows"], found["table"], found["index"]) == (5, 60, 0)
+    assert found["sizes"] == [fitted.steps, len(split.test)]
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_for_validation_nothing_is_seen_of_the_test_part():
+    trial = Trial("planted", Plan(compression="4", rank=3), change={"schedule.steps": 6})
+    assert set(replace(trial, validated=True).run()) == {"valid"}
+    assert replace(trial, validated=True).run()["valid"] == pytest.approx(trial.run()["valid"])
+
+
+def test_a_trial_that_diverged_has_no_loss():
+    change = {"solver.learning_rate": 1e9, "solver.bounded": False, "schedule.steps": 60}
+    plan = Plan(compression="4", rank=3, model="mf", preset="descent")
+    trial = Trial("planted", plan, change=change)
+    for one in (trial, replace(trial, validated=True)):
+        found = one.run()
+        assert found["valid"] is None
+        assert "lower the learning rate" in found["diverged"]
+
+
+def test_without_a_fold_the_latest_fifth_is_tested():
+    split = Trial("planted", Plan(), fold=None).split()
+    assert len(split.test) == len(LOG) // 5
+    if LOG.timestamp is not None:
+        assert np.min(split.test.timestamp) >= np.max(split.train_and_valid().timestamp)

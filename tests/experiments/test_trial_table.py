@@ -1,0 +1,141 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from celrec import Plan
+from celrec.evaluation.cell_file import CellFile
+from celrec.experiments import trial_table as module
+from celrec.experiments.trial import Trial
+from celrec.experiments.trial_table import PENALTIES, Entry, TrialTable, chosen_penalty
+
+CEL = Trial("ml-100k", Plan(compression="40"))
+SMALL = Trial("ml-100k", Plan(compression="20"))
+MODULO = Trial("ml-100k", Plan(embedding="modulo", compression="40"))
+FAR = Trial("ml-10m", Plan(compression="40"))
+TABLE = TrialTable(
+    "a-table",
+    "A table",
+    [
+        Entry("CEL", "1 %", CEL, 0.7858, tuned=CEL),
+        Entry("CEL", "0.5 %", SMALL, 0.7926, tuned=CEL),
+        Entry("Modulo", "1 %", MODULO),
+        Entry("CEL", "10m", FAR, tuned=FAR),
+    ],
+    reference="CEL",
+    notes=["A note."],
+)
+
+
+@pytest.fixture(autouse=True)
+def no_large_log(monkeypatch):
+    monkeypatch.setattr(module, "find_dataset", lambda name: None if name == "ml-10m" else name)
+
+
+def found(mse):
+    names = ("rows", "table", "index", "training", "steps", "seconds")
+    return {"test": {"mse": mse}, **dict.fromkeys(names, 1234.4)}
+
+
+def work(known, mse, *, quick=False):
+    """Make up what each cell comes to, as the runner would find it."""
+    rounds = 0
+    while missing := [c for c in TABLE.cells(known, quick=quick) if c not in known]:
+        rounds += 1
+        for cell in missing:
+            trial = Trial.of(cell)
+            if trial.validated:
+                known.keep(cell, {"valid": abs(trial.plan.penalty - 2) or None})
+            else:
+                known.keep(cell, found(mse(trial)))
+    return rounds
+
+
+def test_first_it_is_chosen_then_tried_on_all_folds():
+    known = CellFile(None)
+    first = [Trial.of(cell) for cell in TABLE.cells(known, quick=False)]
+    assert [t.plan.penalty for t in first if t.validated] == list(PENALTIES)
+    assert [(t.plan.embedding, t.fold) for t in first if not t.validated] == [
+        ("modulo", fold) for fold in range(1, 6)
+    ]
+    for trial in first[:4]:
+        assert chosen_penalty(CEL, known) is None
+        known.keep(trial.cell(), {"valid": {2.0: 0.5}.get(trial.plan.penalty, 0.6)})
+    assert chosen_penalty(CEL, known) == 2.0
+    later = [Trial.of(cell) for cell in TABLE.cells(known, quick=False)][4:]
+    assert [(t.plan.compression, t.plan.penalty, t.fold) for t in later[:4]] == [
+        ("40", 2.0, 1),
+        ("20", 2.0, 1),
+        ("40", 1.0, 1),
+        ("40", 2.0, 2),
+    ]
+    assert len(later) == 15
+
+
+def test_what_diverged_is_not_chosen():
+    known = CellFile(None)
+    work(known, lambda _: 1.0)
+    assert chosen_penalty(CEL, known) == 1.0  # 2 diverged, and 1 is the next
+
+
+def test_what_is_quick_has_one_fold_and_nothing_is_chosen():
+    trials = [Trial.of(cell) for cell in TABLE.cells(CellFile(None), quick=True)]
+    assert all(trial.quick and not trial.validated and trial.fold == 1 for trial in trials)
+    assert [trial.plan for trial in trials] == [CEL.plan, SMALL.plan, MODULO.plan]
+
+
+def test_means_and_errors_stand_beside_the_papers_numbers(tmp_path):
+    known = CellFile(None)
+    noise = np.random.default_rng(0).normal(scale=0.1, size=5)
+
+    def mse(trial):
+        best = {"40": 0.7, "20": 0.8}[trial.plan.compression]
+        return best + noise[trial.fold - 1] + 0.25 * (trial.plan.embedding == "modulo")
+
+    assert work(known, mse) == 2
+    report = TABLE.report(known, tmp_path, quick=False)
+    assert report.missing == 0
+    table, differences, details = report.tables
+    spread = np.std(noise, ddof=1) / 5**0.5
+    mean = 0.7 + noise.mean()
+    assert list(table.headers) == ["", "1 %", "0.5 %"]
+    assert table.rows[0][1] == f"{mean:.4f} ± {spread:.4f} [0.7858]"
+    assert table.rows[1] == ["Modulo", f"{mean + 0.25:.4f} ± {spread:.4f}", ""]
+    # The folds are the same, so what differs between them falls out.
+    assert differences.rows == [["CEL", "", ""], ["Modulo", "+0.2500 ± 0.0000", ""]]
+    assert details.rows[0] == ["CEL", "1 %", "1", *["1,234"] * 6]
+    assert report.notes == ["A note.", "ml-10m is not here: its columns are left out."]
+
+
+def test_what_is_not_finished_is_told_so(tmp_path):
+    known = CellFile(None)
+    trials = TABLE.trials(TABLE._entries[2], known, quick=False)
+    for trial, mse in zip(trials[:2], (1.0, 2.0), strict=True):
+        known.keep(trial.cell(), found(mse))
+    report = TABLE.report(known, tmp_path, quick=False)
+    assert report.missing == len(PENALTIES) + 3
+    assert report.tables[0].rows == [
+        ["CEL", "– [0.7858]", "– [0.7926]"],
+        ["Modulo", "1.5000 ± 0.5000 (2 folds)", ""],
+    ]
+
+
+def test_areas_are_told_in_per_cent(tmp_path):
+    entry = Entry("CEL", "1 %", CEL, 70.21)
+    table = TrialTable("b", "B", [entry], metric="auc")
+    known = CellFile(None)
+    cell = replace(CEL, quick=True).cell()
+    known.keep(cell, {**found(0), "test": {"auc": 0.71234}})
+    assert table.report(known, tmp_path, quick=True).tables[0].rows == [
+        ["CEL", "71.23 (1 fold) [70.21]"]
+    ]
+
+
+def test_what_diverged_is_told(tmp_path):
+    known = CellFile(None)
+    trials = TABLE.trials(TABLE._entries[2], known, quick=False)
+    known.keep(trials[0].cell(), found(1.0))
+    known.keep(trials[1].cell(), {"valid": None, "diverged": "it did"})
+    report = TABLE.report(known, tmp_path, quick=False)
+    assert report.tables[0].rows[1] == ["Modulo", "diverged (1 of 2 folds)", ""]
+    assert len(report.tables[-1].rows) == 1
