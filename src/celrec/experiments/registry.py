@@ -7,7 +7,7 @@ from importlib import import_module
 from celrec.errors import CelrecError
 from celrec.experiments.experiment import Experiment
 
-NAMES = ("table2-nmf", "table7")
+NAMES = ("table2-nmf", "table3", "table3-planted", "table7")
 """In the order of the paper."""
 
 

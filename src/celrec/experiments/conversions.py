@@ -1,0 +1,228 @@
+"""Conversions on very sparse data, learned online by all methods."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from celrec.data.datasets.library import find_dataset, load_dataset
+from celrec.data.interactions import Interactions
+from celrec.data.split import Split
+from celrec.evaluation.cell_file import CellFile
+from celrec.evaluation.metrics import area_under_curve
+from celrec.experiments.experiment import Cell, Experiment
+from celrec.experiments.planted_conversions import planted_conversions
+from celrec.experiments.report import Report, ResultTable
+from celrec.training.fit import Change, fit, validate
+from celrec.training.offline import Offline
+from celrec.training.plan import Plan
+
+RATES = (0.1, 0.3, 1.0, 3.0, 10.0)
+"""The learning rates of every method are chosen among so many times the usual ones."""
+SEEDS = 5
+PLANTED = "planted"
+_POSITIVE = {"rent-the-runway": 10.0, "book-crossing": 8.0, PLANTED: 1.0}
+_POSITIVE |= dict.fromkeys(("amazon-video-games", "amazon-electronics"), 4.0)
+_COLD = 5
+_OWN_ROW_ABOVE = "50"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A method at one size: a line of the table."""
+
+    data: str
+    model: str
+    method: str
+    """`biases`, or an embedding; CEL-Lite's perhaps with a preset, or `personal`."""
+    compression: str = "5%"
+    rank: int = 8
+    paper: float | None = None
+
+    def tuned(self) -> Line:
+        """Where its learning rate is chosen: at 5 %, but for data of its own."""
+        return self if self.data == PLANTED else replace(self, compression="5%", paper=None)
+
+    def cell(self) -> dict[str, Any]:
+        """What all its cells say."""
+        names = ("data", "model", "method", "rank", "compression")
+        return {name: getattr(self, name) for name in names}
+
+    def plan(self, rate: float, seed: int = 0) -> Plan:
+        """What is trained."""
+        embedding, _, preset = self.method.partition(" ")
+        biases, lite, personal = (
+            embedding == "biases",
+            embedding == "cel-lite",
+            preset == "personal",
+        )
+        return Plan(
+            model=self.model,
+            embedding="full" if biases else embedding,
+            preset=("default" if personal else preset or "default") if lite else "online",
+            personalise=_OWN_ROW_ABOVE if personal else "none",
+            compression=self.compression,
+            side="both",
+            # One factor on either side is next to no factor, beside the biases.
+            rank=1 if biases else self.rank,
+            loss="cross-entropy",
+            positive=_POSITIVE[self.data],
+            features=False,
+            rate=rate,
+            seed=seed,
+        )
+
+
+class Conversions(Experiment):
+    """AUC of conversions for several methods, users and items compressed, over seeds.
+
+    Test pairs are those whose user and item both occur in training; cold ones are those of
+    them of which one occurs at most five times. Each method's learning rate is chosen on
+    validation data, and how many passes there are for each seed; then it is trained anew on
+    all training data.
+    """
+
+    def __init__(
+        self, name: str, title: str, lines: Sequence[Line], notes: Sequence[str] = ()
+    ) -> None:
+        self.name, self.title, self._lines, self._notes = name, title, lines, notes
+
+    def cells(self, known: CellFile, *, quick: bool) -> Sequence[Cell]:
+        """Rates come first, then seed after seed."""
+        lines = self._present()
+        if quick:
+            return [self._seed(line, 1.0, 0, quick=True) for line in lines]
+        choosing = [
+            {**line.cell(), "rate": rate}
+            for line in dict.fromkeys(line.tuned() for line in lines)
+            for rate in RATES
+        ]
+        rates = {line: self.rate(line, known) for line in lines}
+        return choosing + [
+            self._seed(line, rate, seed)
+            for seed in range(SEEDS)
+            for line, rate in rates.items()
+            if rate is not None
+        ]
+
+    def run(self, cell: Cell) -> dict[str, Any]:
+        """See `Experiment`."""
+        names = ("data", "model", "method", "compression", "rank")
+        line = Line(**{name: cell[name] for name in names})
+        split = _split(line.data)
+        if "seed" not in cell:
+            loss = validate(split, line.plan(cell["rate"]))
+            return {"valid": loss if math.isfinite(loss) else None}
+        plan = line.plan(cell["rate"], cell["seed"])
+        return _measured(split, plan, _once if cell.get("quick") else lambda how: how)
+
+    def rate(self, line: Line, known: CellFile) -> float | None:
+        """The one with the lowest loss on validation data, None if not all are known."""
+        cell = line.tuned().cell()
+        found = {rate: known.get({**cell, "rate": rate}) for rate in RATES}
+        losses = {rate: one["valid"] for rate, one in found.items() if one is not None}
+        if len(losses) < len(RATES):
+            return None
+        return min(RATES, key=lambda rate: math.inf if losses[rate] is None else losses[rate])
+
+    def report(self, known: CellFile, folder: Path, *, quick: bool) -> Report:
+        """A table for each log and model."""
+        del folder
+        tables = []
+        for data, model in dict.fromkeys((line.data, line.model) for line in self._present()):
+            lines = [one for one in self._present() if (one.data, one.model) == (data, model)]
+            rows = [self._row(line, known, quick=quick) for line in lines]
+            paper = any(line.paper is not None for line in lines)
+            caption = f"{data}, {model}: test AUC in per cent, mean ± standard error over seeds"
+            caption += " [the paper's]" if paper else ""
+            headers = ("", "size", "rank", "rows", "AUC", "cold", "table", "index", "training")
+            tables.append(ResultTable((*headers, "rate", "passes"), rows, caption + ":"))
+        absent = dict.fromkeys(line.data for line in self._lines if not _is_here(line.data))
+        notes = [*self._notes, *(f"{name} is not here: it is left out." for name in absent)]
+        missing = sum(cell not in known for cell in self.cells(known, quick=quick))
+        return Report(self.title, tables, notes=notes, missing=missing)
+
+    def _present(self) -> list[Line]:
+        return [line for line in self._lines if _is_here(line.data)]
+
+    def _seed(self, line: Line, rate: float, seed: int, *, quick: bool = False) -> Cell:
+        cell = {**line.cell(), "rate": rate, "seed": seed}
+        return {**cell, "quick": True} if quick else cell
+
+    def _row(self, line: Line, known: CellFile, *, quick: bool) -> list[str]:
+        rate = 1.0 if quick else self.rate(line, known)
+        cells = [self._seed(line, rate, s, quick=quick) for s in range(SEEDS)] if rate else []
+        found = [one for one in map(known.get, cells) if one is not None]
+        label = [line.method, line.compression, str(line.rank)]
+        if not found:
+            return [*label, *["–"] * 8]
+        theirs = "" if line.paper is None else f" [{line.paper:.2f}]"
+        middle = {
+            name: f"{np.median([one[name] for one in found]):,.0f}"
+            for name in ("table", "index", "training", "passes")
+        }
+        return [
+            *label,
+            " + ".join(f"{count:,}" for count in found[-1]["rows"]),
+            _mean([one["seen"] for one in found]) + theirs,
+            _mean([one["cold"] for one in found]),
+            *(middle[name] for name in ("table", "index", "training")),
+            f"{rate:g}",
+            middle["passes"],
+        ]
+
+
+def _is_here(data: str) -> bool:
+    return data == PLANTED or find_dataset(data) is not None
+
+
+@lru_cache(maxsize=1)  # a process works on several cells of the same log
+def _split(data: str) -> Split:
+    plan = Line(data, "mf", "full").plan(1.0)
+    log: Interactions = planted_conversions() if data == PLANTED else load_dataset(data)
+    log = plan.prepared(log)
+    return Split.chronological(log) if log.timestamp is not None else Split.random(log)
+
+
+def _once(how: Offline) -> Offline:
+    """One pass."""
+    return replace(how, schedule=replace(how.schedule, steps=1))
+
+
+def _measured(split: Split, plan: Plan, change: Change) -> dict[str, Any]:
+    begun = time.perf_counter()
+    fitted = fit(split, plan, change=change)
+    seconds = time.perf_counter() - begun
+    learned, test = split.train_and_valid(), split.test
+    scores = fitted.model.predict(test).numpy()
+    of_user, of_item = learned.user_counts[test.user], learned.item_counts[test.item]
+    seen = (of_user > 0) & (of_item > 0)
+    cold = seen & (np.minimum(of_user, of_item) <= _COLD)
+    tables = fitted.model.whole_tables.values()
+    memory = [table.memory() for table in tables]
+    return {
+        "seen": 100 * area_under_curve(scores[seen], test.target[seen]),
+        "cold": 100 * area_under_curve(scores[cold], test.target[cold]),
+        "valid": fitted.valid_loss,
+        "passes": fitted.steps,
+        "rows": [table.num_rows for table in tables],
+        "table": sum(one.table for one in memory),
+        "index": sum(one.index for one in memory),
+        "training": sum(fitted.training_bytes.values()),
+        "seconds": seconds,
+    }
+
+
+def _mean(values: Sequence[float]) -> str:
+    if len(values) == 1:
+        return f"{values[0]:.2f} (1 seed)"
+    error = np.std(values, ddof=1) / len(values) ** 0.5
+    told = f"{np.mean(values):.2f} ± {error:.2f}"
+    return told if len(values) == SEEDS else f"{told} ({len(values)} seeds)"
