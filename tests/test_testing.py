@@ -7,6 +7,7 @@ from torch import nn
 from celrec import CelrecError
 from celrec.embeddings.adaptive import AdaptiveEmbedding
 from celrec.embeddings.embedding import Embedding
+from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.memory import Memory
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.embeddings.robe import RobeEmbedding
@@ -334,6 +335,30 @@ class ForgetsItsGrowth(Good):
         self.extra["more"] = nn.Parameter(torch.zeros(num_embeddings))
 
 
+class DropsTheWrongOnes(FullEmbedding):
+    def __init__(self, *sizes, rows, seed, **options):
+        del rows, seed
+        super().__init__(*sizes, **options)
+
+    def settings(self):
+        return {**super().settings(), "rows": 5, "seed": 1}
+
+    def keep(self, ids):
+        super().keep(ids + 1)
+
+
+class KeepsTheirRoom(DropsTheWrongOnes):
+    def keep(self, ids):
+        FullEmbedding.keep(self, ids)
+        self.grow(100)
+
+
+class DropsHalfAndRefuses(Good):
+    def keep(self, ids):
+        self.num_embeddings = len(ids)
+        super().keep(ids)
+
+
 class BoundToOneSize(Good):
     """Exported for the size of the example alone, since it is asked for in Python."""
 
@@ -391,6 +416,7 @@ SETTINGS = "settings and state make the table again: "
 MEMORY = "memory is told to the byte: "
 BUDGET = "the budget is kept or the overrun told: "
 GROWTH = "a table grows if it is said to: "
+DROPPING = "a table drops ids and nothing else, or refuses to: "
 
 
 @pytest.mark.parametrize(
@@ -441,6 +467,9 @@ GROWTH = "a table grows if it is said to: "
         (Shrinks, GROWTH + "grow() to fewer ids raises no CelrecError"),
         (GrowsUnasked, GROWTH + "grow() raises no CelrecError, traits.incremental is False"),
         (NewIdsStayAsTheyAre, GROWTH + "that of 17 is 1 apart"),
+        (DropsTheWrongOnes, DROPPING + "vectors before and after keep()"),
+        (KeepsTheirRoom, DROPPING + "num_embeddings is 100 where 6 of 12 are kept"),
+        (DropsHalfAndRefuses, DROPPING + "keep() raises an error and changes the table"),
         (ForgetsItsGrowth, "a fresh table takes the state of one that has grown: RuntimeError"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",

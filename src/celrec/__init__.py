@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from celrec.errors import CelrecError as CelrecError
     from celrec.training.bias_model import BiasModel as BiasModel
     from celrec.training.fit import fit as fit
+    from celrec.training.online_run import OnlineRun as OnlineRun
     from celrec.training.plan import Plan as Plan
 
 __version__ = version("celrec")
@@ -42,6 +43,7 @@ _HOMES = {
     "Histories": "celrec.data.histories",
     "IdMap": "celrec.data.id_map",
     "Interactions": "celrec.data.interactions",
+    "OnlineRun": "celrec.training.online_run",
     "Plan": "celrec.training.plan",
     "Planted": "celrec.data.planted",
     "Split": "celrec.data.split",

@@ -16,14 +16,10 @@ import torch
 
 from celrec import Planted
 from celrec.cli import _online_display
-from celrec.cli._following import Pace, follow
 from celrec.cli.main import main
-from celrec.data.streams.event_source import EventSource
-from celrec.data.streams.events import Events
-from celrec.evaluation.prequential import Prequential
+from celrec.training import forgetting
 from celrec.training.checkpoint_folder import CheckpointFolder
 from celrec.training.online_run import OnlineRun
-from celrec.training.plan import Plan
 from celrec.training.run_folder import load_run
 from celrec.training.state_file import load_state
 from tests.data.streams.conftest import redis_server, redis_stream  # noqa: F401
@@ -32,7 +28,7 @@ from tests.data.streams.conftest import redis_server, redis_stream  # noqa: F401
 FORKER = """
 import json, os, signal, sys, time
 import numba, torch
-import celrec.cli._following, celrec.cli._online_display, celrec.data.streams.opening
+import celrec.cli._online_display, celrec.data.streams.opening, celrec.training.following
 import celrec.data.streams.redis_source
 from celrec.cli.main import main
 torch.set_num_threads(1)  # threads do not survive a fork
@@ -291,6 +287,7 @@ def test_options_that_contradict_the_run_are_named(capsys, log, tmp_path):
         (["--batch", "10"], "was started with --batch 50, not 10"),
         (["--window", "9"], "was started with --window 500, not 9"),
         (["--positive", "0"], "was started with --positive None, not 0.0"),
+        (["--forget-after", "9d"], "was started with --forget-after None, not 9d"),
     ):
         code = main(["online", str(log), "--run", str(run), *words])
         assert_one_line(capsys, code, told, "leave it out")
@@ -309,12 +306,14 @@ def test_options_that_contradict_the_run_are_named(capsys, log, tmp_path):
         (["--loss", "ranking"], "loss must be one of"),
         (["--rate", "0"], "rate must be positive"),
         (["--window", "0"], "window must be at least 1 event"),
-        (["--batch", "0"], "--batch must be at least 1"),
-        (["--checkpoint-every", "0"], "--checkpoint-every must be at least 1"),
-        (["--checkpoint-seconds", "nan"], "--checkpoint-seconds must not be negative"),
+        (["--batch", "0"], "batch (--batch) must be at least 1"),
+        (["--checkpoint-every", "0"], "(--checkpoint-every) must be at least 1"),
+        (["--checkpoint-seconds", "nan"], "(--checkpoint-seconds) must not be negative"),
         (["--user-column", "who"], "no column 'who' for the user"),
         (["--id-column", "shop"], "looks at users and items only"),
         (["--loss", "cross-entropy"], "neither 0 nor 1 needs a `positive` one"),
+        (["--forget-after", "5w"], "or a time such as 90d, 12h, 30m or 45s, not '5w'"),
+        (["--embedding", "modulo", "--preset", "online", "--forget-after", "9"], "cannot drop ids"),
     ],
 )
 def test_mistakes_are_one_line_and_leave_no_run(capsys, log, tmp_path, words, told):
@@ -365,6 +364,37 @@ def test_a_full_disk_is_one_line_and_the_run_can_go_on(capsys, log, tmp_path):
     assert error.count("\n") == 1
     assert "make room" in error
     assert online(capsys, log, "--run", run)[1]["events"] == 1960
+
+
+# Ids that are silent.
+
+
+@pytest.mark.parametrize("words", [SOFT, HARD], ids=["soft", "hard"])
+def test_silent_ids_are_dropped_and_it_is_told(capsys, log, tmp_path, monkeypatch, words):
+    monkeypatch.setattr(forgetting, "_LEAST", 100)
+    run, words = tmp_path / "parts" / "run", [*words, "--forget-after", "60"]
+    windows, end = online(capsys, log, "--run", tmp_path / "whole" / "run", *words)
+    assert min(end["dropped"].values()) > 0
+    assert windows[0]["dropped"]["users"] < end["dropped"]["users"]
+    for events in (400, 401, 1000):
+        online(capsys, log, "--run", run, *words, "--events", events)
+    assert main(["online", str(log), "--run", str(run)]) == 0  # the option is remembered
+    told = capsys.readouterr().out.splitlines()[-1]
+    assert f"{sum(end['dropped'].values()):,} ids dropped" in told
+    assert outcome(run) == outcome(tmp_path / "whole" / "run")
+    code = main(["online", str(log), "--run", str(run), "--forget-after", "61"])
+    assert_one_line(capsys, code, "was started with --forget-after 60, not 61", "leave it out")
+
+
+def test_time_is_that_of_the_timestamps_and_needs_them(capsys, log, tmp_path, monkeypatch):
+    monkeypatch.setattr(forgetting, "_LEAST", 100)
+    words = ["--run", tmp_path / "run", *SOFT, "--forget-after", "1d"]
+    bare = tmp_path / "bare.csv"
+    pl.read_csv(log, infer_schema=False).drop("timestamp").write_csv(bare)
+    code = main(["online", str(bare), *map(str, words)])
+    assert_one_line(capsys, code, "forget_after '1d' goes by timestamps, and events have none")
+    _, end = online(capsys, log, *words)
+    assert end["dropped"]["users"] > 0
 
 
 # Signals.
@@ -452,45 +482,6 @@ def test_killed_fifty_times(forked, log, tmp_path, words, every):
 
 
 # Brokers.
-
-
-class Live(EventSource):
-    """Looks at the disk whenever it hears that it may forget something."""
-
-    kind = "live"
-
-    def __init__(self, run, batches):
-        super().__init__()
-        self._run, self._batches, self.forgotten = run, batches, []
-
-    def __str__(self):
-        return "live"
-
-    def batches(self, size, after=None):
-        del size
-        for number in range((after or {"n": 0})["n"], self._batches):
-            frame = pl.DataFrame({"user": [number, 1], "item": ["a", "b"], "target": [1.0, 2.0]})
-            yield Events(frame, {"n": number + 1})
-
-    def acknowledge(self, offset):
-        assert CheckpointFolder(self._run).latest().about["offset"] == offset
-        self.forgotten.append(offset["n"])
-
-
-def test_a_source_may_forget_what_is_on_the_disk_and_nothing_else(tmp_path):
-    run, told = tmp_path / "run", []
-    plan = Plan(embedding="cel-lite", compression="3", model="mf", rank=2)
-    with OnlineRun.start(run, plan) as opened:
-        source, metrics = Live(run, 10), Prequential(7)
-        follow(opened, source, metrics, Pace(2, 6, 1e9, None), lambda: False, told.append)
-    assert source.forgotten == [3, 6, 9, 10]
-    assert sum(map(len, told)) == 2
-    with OnlineRun.resume(run) as opened:
-        source = Live(run, 13)
-        follow(opened, source, Prequential(7), Pace(2, 99, 0, None), lambda: False, told.append)
-        assert source.forgotten == [11, 12, 13]  # no time is to pass between checkpoints
-        follow(opened, source, Prequential(7), Pace(2, 9, 0, None), lambda: True, told.append)
-        assert opened.events == 26
 
 
 def test_a_program_killed_between_a_broker_and_its_disk_loses_nothing(

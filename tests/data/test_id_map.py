@@ -63,6 +63,34 @@ def test_grows_past_many_doublings_without_renumbering():
     assert (second == np.arange(1_000_000)).all()
 
 
+@given(batches, st.data())
+def test_those_that_are_kept_are_numbered_anew_and_others_were_never_seen(stream, data):
+    fast, slow = IdMap(), SlowIdMap()
+    for ids in stream:
+        if ids:
+            fast.extend(series(ids))
+            slow.extend(ids)
+        kept = [one for one in slow.known if data.draw(st.booleans())]
+        fast.keep(np.array([slow.known[one] for one in kept], np.int64))
+        gone = [one for one in slow.known if one not in kept]
+        slow.known = {one: number for number, one in enumerate(kept)}
+        assert fast.ids.to_list() == kept
+        assert len(fast) == len(kept)
+        for asked in (kept, gone):
+            if asked:
+                assert fast.encode(series(asked)).tolist() == slow.encode(asked)
+
+
+def test_to_keep_few_takes_the_memory_of_few():
+    ids = IdMap([f"a rather long name with number {number}" for number in range(10_000)])
+    before = ids.nbytes
+    ids.keep(np.arange(0, 10_000, 100))
+    assert ids.nbytes < before / 50
+    ids.keep(np.empty(0, np.int64))
+    assert ids.extend([7, 8]).tolist() == [0, 1]  # it may be a map of integers now
+    assert ids.ids.dtype == pl.Int64
+
+
 def test_negative_ids_and_the_ends_of_int64_come_back():
     values = [-1, 0, 2**63 - 1, -(2**63)]
     assert IdMap(values).ids.to_list() == values

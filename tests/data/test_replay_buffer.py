@@ -42,6 +42,7 @@ class SlowBuffer:
     """The obvious buffer: a deque for each id."""
 
     def __init__(self, width):
+        self.width = width
         self.kept = defaultdict(lambda: deque(maxlen=width))
         self.counts = Counter()
         self.num_ids = 0
@@ -55,10 +56,13 @@ class SlowBuffer:
     def events(self, ids):
         return [(row, event) for row, owner in enumerate(ids) for event in self.kept[owner]]
 
-    def forget(self, ids):
-        for owner in ids:
-            self.kept[owner].clear()
-            self.counts[owner] = 0
+    def keep(self, ids):
+        known = [owner for owner in ids if owner < self.num_ids]
+        self.kept, kept = defaultdict(lambda: deque(maxlen=self.width)), self.kept
+        self.counts, counts = Counter(), self.counts
+        for number, owner in enumerate(known):
+            self.kept[number], self.counts[number] = kept[owner], counts[owner]
+        self.num_ids = len(known)
 
 
 def insert(buffer, ids, events):
@@ -99,7 +103,7 @@ def assert_same_state(one, other):
 few, many = st.integers(0, 5), st.integers(0, 200)
 steps = st.lists(
     st.tuples(st.just("insert"), st.lists(few, max_size=70) | st.lists(many, max_size=9))
-    | st.tuples(st.just("forget"), st.lists(few | many | st.just(-1), max_size=4))
+    | st.tuples(st.just("keep"), st.sets(few | many).map(sorted))
     | st.tuples(st.just("ask"), st.lists(few | many | st.integers(-3, 300), max_size=12))
     | st.tuples(st.just("restore"), st.lists(few | many, max_size=30))
     | st.tuples(st.just("look"), st.just([])),
@@ -117,9 +121,11 @@ def run(width, steps, folder=None):
             insert(buffer, ids, events)
             slow.insert(ids, events)
             inserted += len(ids)
-        elif step == "forget":
-            buffer.forget(ids)
-            slow.forget(ids)
+        elif step == "keep":
+            buffer.keep(ids)
+            slow.keep(ids)
+            event_bytes = 8 + width * EVENT_BYTES
+            assert buffer.nbytes == slow.num_ids * event_bytes
         elif step == "look":  # a view that somebody holds must not be harmed by growth
             views.append((buffer.counts, buffer.state_dict()))
         elif step == "restore":  # into a buffer that already holds something else
@@ -132,7 +138,7 @@ def run(width, steps, folder=None):
     assert_same(buffer, slow, [*range(-1, slow.num_ids + 2), 0, 0])
     for counts, state in views:
         assert counts.min(initial=0) >= 0
-        assert len(counts) == len(state["counts"]) <= slow.num_ids
+        assert len(counts) == len(state["counts"])
     return copy.deepcopy(buffer.state_dict())
 
 
@@ -290,14 +296,83 @@ def test_a_view_that_is_held_keeps_what_it_showed_when_the_buffer_grows():
     assert buffer.events([0, 1, 100_000]).columns["partner"].tolist() == [2, 8, 3, 9]
 
 
-def test_a_state_shares_memory_and_carries_nothing_that_was_forgotten():
+def test_a_state_shares_memory():
     buffer = ReplayBuffer(2, PAIR, ids=2)
     state = buffer.state_dict()
     buffer.insert([0, 1], partner=[7, 8], target=[1.0, 2.0])
     assert state["columns"]["partner"].tolist() == [[7, 0], [8, 0]]
-    buffer.forget([0, 0, 5, -1])
-    assert state["columns"]["partner"].tolist() == [[0, 0], [8, 0]]
-    assert state["counts"].tolist() == [0, 1]
+
+
+# Dropping ids.
+
+
+def test_to_keep_some_gives_the_room_of_the_others_back(tmp_path):
+    tracemalloc.start()
+    try:
+        for folder in (None, tmp_path):
+            buffer = ReplayBuffer(16, {"stamp": np.int64}, folder=folder)
+            ids = np.arange(200_000)
+            buffer.insert(ids, stamp=ids)
+            before, (held, _) = buffer.nbytes, tracemalloc.get_traced_memory()
+            tracemalloc.reset_peak()
+            buffer.keep(ids[7::10])
+            after, peak = tracemalloc.get_traced_memory()
+            assert buffer.nbytes == before // 10
+            assert buffer.events([0, 19_999]).columns["stamp"].tolist() == [7, 199_997]
+            assert buffer.counts.tolist() == [1] * 20_000
+            if folder is None:  # nor are they held twice on the way
+                assert after < held - 0.8 * before
+                assert peak < held + 0.4 * before
+    finally:
+        tracemalloc.stop()
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) == buffer.nbytes
+
+
+def test_an_id_that_was_dropped_comes_again_with_nothing(tmp_path):
+    for folder in (None, tmp_path):
+        buffer = ReplayBuffer(2, PAIR, folder=folder)
+        buffer.insert([0, 1, 1, 1], partner=[5, 6, 7, 8], target=[1.0, 2.0, 3.0, 4.0])
+        views = buffer.counts, buffer.state_dict()
+        buffer.keep([1])
+        assert buffer.events([0, 1]).columns["partner"].tolist() == [7, 8]
+        buffer.insert([1], partner=[9], target=[9.0])
+        assert buffer.events([1, 0]).columns["partner"].tolist() == [9, 7, 8]
+        assert buffer.counts.tolist() == [3, 1]
+        buffer.keep([])
+        assert (buffer.num_ids, buffer.nbytes) == (0, 0)
+        assert len(views[0]) == 2  # who holds a view can still read it
+        assert views[1]["columns"]["partner"].sum() >= 0
+        buffer.insert([0], partner=[3], target=[0.5])
+        assert buffer.events([0, 1]).columns["target"].tolist() == [0.5]
+
+
+@pytest.mark.parametrize("ids", [[1, 0], [0, 0], [-1, 0]])
+def test_ids_to_keep_must_ascend(ids):
+    buffer = ReplayBuffer(1, PAIR, ids=3)
+    with pytest.raises(CelrecError, match="ids to keep must be 0 or more and ascend"):
+        buffer.keep(ids)
+    assert buffer.num_ids == 3
+
+
+@given(st.lists(st.tuples(few, few, st.integers(-1, 5)), max_size=30), st.data())
+def test_what_a_column_refers_to_can_be_renumbered(events, data):
+    numbers = np.array([data.draw(st.integers(-1, 5)) for _ in range(6)])
+    with tempfile.TemporaryDirectory() as folder:
+        for place in (None, folder):
+            buffer = ReplayBuffer(3, {"one": np.int32, "two": (np.int32, 2)}, folder=place)
+            ids, one, other = (
+                (list(part) for part in zip(*events, strict=True)) if events else [[]] * 3
+            )
+            pairs = np.array([one, other], np.int32).T.reshape(-1, 2)
+            buffer.insert(ids, one=other, two=pairs)
+            before = buffer.events(range(6)).columns
+            buffer.renumber("one", numbers)
+            buffer.renumber("two", numbers, 1)
+            after = buffer.events(range(6)).columns
+            new = [int(numbers[v]) if v >= 0 else v for v in before["one"].tolist()]
+            assert after["one"].tolist() == new
+            assert after["two"][:, 0].tolist() == before["two"][:, 0].tolist()
+            assert after["two"][:, 1].tolist() == new
 
 
 @pytest.mark.parametrize(

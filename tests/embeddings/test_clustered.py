@@ -365,6 +365,17 @@ class Slow:
         self.names.remove(gone)
         del self.parent[gone], self.row[gone]
 
+    def keep(self, ids, max_clusters):
+        unseen = self.of[None]
+        left = [self.of[one] for one in ids]
+        for gone in [name for name in self.names if name not in (*left, unseen)]:
+            self.parent = {c: self.parent[gone] if p == gone else p for c, p in self.parent.items()}
+            self.names.remove(gone)
+            del self.parent[gone], self.row[gone]
+        least = len(left) + (unseen not in left)
+        left += [unseen] * (max(least, max_clusters) - len(left))
+        self.of = dict(enumerate(left)) | {None: unseen}
+
     def assign(self, clusters):
         self.of |= {i: self.names[cluster] for i, cluster in enumerate(clusters)}
 
@@ -392,14 +403,14 @@ def clusterings(draw, at_least=1, spare=0):
 
 
 @given(clusterings(), st.data())
-def test_any_sequence_of_splits_assignments_and_merges_does_as_a_slow_one_would(table, data):
+def test_any_sequence_of_splits_assignments_merges_and_drops_does_as_a_slow_one_would(table, data):
     slow = Slow(table)
     for _ in range(data.draw(st.integers(1, 15))):
         clusters = st.integers(0, table.num_clusters - 1)
         large = [k for k, size in enumerate(table.sizes().tolist()) if size > 1]
         splits = bool(large) and table.num_clusters < table.max_clusters
         merges = table.num_clusters > 1
-        possible = ["split"] * splits + ["merge"] * merges + ["assign", "unseen", "train"]
+        possible = ["split"] * splits + ["merge"] * merges + ["assign", "unseen", "train", "keep"]
         step = data.draw(st.sampled_from(possible))
         if step == "split":
             cluster = data.draw(st.sampled_from(large))
@@ -416,6 +427,12 @@ def test_any_sequence_of_splits_assignments_and_merges_does_as_a_slow_one_would(
             wanted = data.draw(st.permutations(clusters_of(table)))
             table.assign(torch.tensor(wanted))
             slow.assign(wanted)
+        elif step == "keep":
+            everyone = range(table.num_embeddings)
+            kept = [one for one in everyone if data.draw(st.integers(0, 3))]
+            table.keep(torch.tensor(kept, dtype=torch.int64))
+            slow.keep(kept, table.max_clusters)
+            assert table.num_embeddings == len(slow.of) - 1
         elif step == "unseen":
             table.unseen_cluster = cluster = data.draw(clusters)
             slow.of[None] = slow.names[cluster]
@@ -424,6 +441,30 @@ def test_any_sequence_of_splits_assignments_and_merges_does_as_a_slow_one_would(
                 table.weight += torch.randn_like(table.weight)
             slow.row = {name: table.weight[k].tolist() for k, name in enumerate(slow.names)}
         slow.check(table)
+
+
+def test_clusters_that_lose_everybody_are_closed_and_the_tree_goes_on_without_them():
+    table = trained()
+    table.keep(torch.tensor([0, 4]))
+    # Cluster 1, between 0 and 2, and cluster 3 are closed.
+    assert table.num_clusters == 2
+    assert clusters_of(table) == [0, 1, 1, 1, 1]  # room for as many ids as clusters
+    assert table.parent.tolist() == [-1, 0, -1, -1, -1]
+    assert table.split(1, torch.tensor([3])) == 2
+    before = table(torch.tensor([-1]))
+    table.keep(torch.tensor([], dtype=torch.int64))
+    assert (table.num_clusters, table.unseen_cluster) == (1, 0)
+    assert table.parent.tolist() == [-1] * 5
+    assert torch.equal(table(torch.tensor([-1])), before)
+
+
+@pytest.mark.parametrize("ids", [[0, 10], [-1, 2], [2, 1], [3, 3]])
+def test_ids_to_keep_that_are_not_there_or_in_order_change_nothing(ids):
+    table = trained()
+    before = everything(table)
+    with pytest.raises(CelrecError, match="ids to keep must ascend, from 0 to 9 at most"):
+        table.keep(torch.tensor(ids))
+    assert same(everything(table), before)
 
 
 @pytest.mark.parametrize("pair", [(1, 3), (3, 1)])
@@ -544,6 +585,22 @@ def test_a_refused_merge_changes_nothing(pair, complaint):
     with pytest.raises(CelrecError, match=complaint):
         table.merge(*pair)
     assert same(everything(table), before)
+
+
+def test_several_clusters_are_opened_as_one_after_the_other():
+    tables = [ClusteredEmbedding(9, 2, max_clusters=5) for _ in range(2)]
+    for table in tables:
+        table.start_from(torch.arange(9) % 2)
+        with torch.no_grad():
+            table.weight.copy_(torch.arange(10).view(5, 2))
+    parents = [1, 2, 0]  # the second is the first of those that are opened
+    assert list(tables[0].open_all(parents)) == [2, 3, 4]
+    assert [tables[1].open(parent) for parent in parents] == [2, 3, 4]
+    assert same(*(everything(table) for table in tables))
+    assert tables[0].weight.tolist() == [[0, 1], [2, 3], [2, 3], [2, 3], [0, 1]]
+    assert tables[0].parent.tolist() == [-1, -1, 1, 2, 0]
+    with pytest.raises(CelrecError, match="all 5 clusters are in use; raise max_clusters"):
+        tables[0].open_all([0])
 
 
 def test_a_cluster_that_begins_anew_leaves_what_was_split_from_it_to_where_it_came_from():

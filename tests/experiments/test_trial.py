@@ -57,6 +57,21 @@ def test_settings_are_changed_by_their_dotted_names_and_others_stay():
     )
 
 
+def test_a_setting_of_the_plan_or_of_training_is_set_and_told_by_its_dotted_name():
+    trial = Trial("ml-1m", Plan(preset="paper"), change={"criterion": "members"})
+    assert trial.having("plan.penalty", 2.0) == replace(
+        trial, plan=Plan(preset="paper", penalty=2.0)
+    )
+    faster = trial.having("solver.learning_rate", 0.5)
+    assert faster.change == {"criterion": "members", "solver.learning_rate": 0.5}
+    assert trial.change == {"criterion": "members"}
+    assert faster.having("solver.learning_rate", 0.1).value_of("solver.learning_rate") == 0.1
+    assert trial.value_of("solver.learning_rate") == 1e-4
+    assert (trial.value_of("plan.penalty"), trial.value_of("criterion")) == (1.0, "members")
+    with pytest.raises(CelrecError, match="Plan has no setting 'speed' to change"):
+        trial.having("plan.speed", 1)
+
+
 @pytest.mark.parametrize("name", ["speed", "schedule.speed", "criterion.speed"])
 def test_a_setting_that_is_not_there_is_told(name):
     with pytest.raises(CelrecError, match="has no setting 'speed' to change"):

@@ -7,7 +7,7 @@ from celrec import Plan
 from celrec.evaluation.cell_file import CellFile
 from celrec.experiments import trial_table as module
 from celrec.experiments.trial import Trial
-from celrec.experiments.trial_table import PENALTIES, Entry, TrialTable, chosen_penalty
+from celrec.experiments.trial_table import PENALTIES, Entry, TrialTable
 
 CEL = Trial("ml-100k", Plan(compression="40"))
 SMALL = Trial("ml-100k", Plan(compression="20"))
@@ -37,10 +37,10 @@ def found(mse):
     return {"test": {"mse": mse}, **dict.fromkeys(names, 1234.4)}
 
 
-def work(known, mse, *, quick=False):
+def work(known, mse, *, table=TABLE):
     """Make up what each cell comes to, as the runner would find it."""
     rounds = 0
-    while missing := [c for c in TABLE.cells(known, quick=quick) if c not in known]:
+    while missing := [c for c in table.cells(known, quick=False) if c not in known]:
         rounds += 1
         for cell in missing:
             trial = Trial.of(cell)
@@ -58,10 +58,11 @@ def test_first_it_is_chosen_then_tried_on_all_folds():
     assert [(t.plan.embedding, t.fold) for t in first if not t.validated] == [
         ("modulo", fold) for fold in range(1, 6)
     ]
+    entry = TABLE._entries[0]
     for trial in first[:4]:
-        assert chosen_penalty(CEL, known) is None
+        assert entry.chosen(known) is None
         known.keep(trial.cell(), {"valid": {2.0: 0.5}.get(trial.plan.penalty, 0.6)})
-    assert chosen_penalty(CEL, known) == 2.0
+    assert entry.chosen(known) == 2.0
     later = [Trial.of(cell) for cell in TABLE.cells(known, quick=False)][4:]
     assert [(t.plan.compression, t.plan.penalty, t.fold) for t in later[:4]] == [
         ("40", 2.0, 1),
@@ -75,13 +76,90 @@ def test_first_it_is_chosen_then_tried_on_all_folds():
 def test_what_diverged_is_not_chosen():
     known = CellFile(None)
     work(known, lambda _: 1.0)
-    assert chosen_penalty(CEL, known) == 1.0  # 2 diverged, and 1 is the next
+    assert TABLE._entries[0].chosen(known) == 1.0  # 2 diverged, and 1 is the next
 
 
 def test_what_is_quick_has_one_fold_and_nothing_is_chosen():
     trials = [Trial.of(cell) for cell in TABLE.cells(CellFile(None), quick=True)]
     assert all(trial.quick and not trial.validated and trial.fold == 1 for trial in trials)
     assert [trial.plan for trial in trials] == [CEL.plan, SMALL.plan, MODULO.plan]
+
+
+def test_what_is_quick_may_have_entries_of_its_own(tmp_path):
+    table = TrialTable("b", "B", [Entry("CEL", "1 %", CEL)], quick=[Entry("CEL", "small", SMALL)])
+    assert [Trial.of(cell).plan for cell in table.cells(CellFile(None), quick=True)] == [SMALL.plan]
+    plans = {Trial.of(cell).plan for cell in table.cells(CellFile(None), quick=False)}
+    assert plans == {CEL.plan}
+    report = table.report(CellFile(None), tmp_path, quick=True)
+    assert report.tables[0].rows == [["CEL", "–"]]
+    assert report.tables[0].headers == ["", "small"]
+    assert report.notes == ["What is quick is of smaller data."]
+    assert table.report(CellFile(None), tmp_path, quick=False).notes == []
+
+
+def test_another_setting_can_be_chosen_among_other_values(tmp_path):
+    descent = Trial(
+        "ml-100k", Plan(compression="40", preset="paper"), change={"criterion": "members"}
+    )
+    rate = {"setting": "solver.learning_rate", "values": (1e-5, 1e-4, 1e-3)}
+    table = TrialTable(
+        "b",
+        "B",
+        [Entry("GD", "1 %", descent, tuned=descent, **rate), Entry("CEL", "1 %", CEL, tuned=CEL)],
+    )
+    known = CellFile(None)
+    first = [Trial.of(cell) for cell in table.cells(known, quick=False)]
+    assert [trial.change for trial in first[:3]] == [
+        {"criterion": "members", "solver.learning_rate": value} for value in rate["values"]
+    ]
+    assert all(trial.validated and trial.plan == descent.plan for trial in first[:3])
+    for trial, valid in zip(first, (3.0, 1.0, None, 2.0, 1.0, 3.0, 4.0), strict=True):
+        known.keep(trial.cell(), {"valid": valid})
+    later = [Trial.of(cell) for cell in table.cells(known, quick=False)[7:]]
+    assert later[0].change["solver.learning_rate"] == 1e-4
+    assert later[1].plan.penalty == 1.0
+    for trial in later:
+        known.keep(trial.cell(), found(1.0))
+    details = table.report(known, tmp_path, quick=False).tables[-1]
+    assert list(details.headers[:5]) == ["", "", "learning rate", "penalties", "rows"]
+    assert [row[:4] for row in details.rows] == [
+        ["GD", "1 %", "0.0001", ""],
+        ["CEL", "1 %", "", "1"],
+    ]
+    assert details.caption.endswith(
+        "The learning rate is chosen among 1e-05, 0.0001, 0.001 where that was done. Penalties are "
+        "relative to the usual ones, chosen among 0.5, 1, 2, 4 where that was done:"
+    )
+
+
+def test_rows_that_end_alike_are_compared_with_one_another(tmp_path):
+    names = ("CEL, fast", "Modulo, fast", "CEL, slow", "Modulo, slow")
+    trials = [replace(CEL, variant=name) for name in names]
+    entries = [Entry(name, "1 %", trial) for name, trial in zip(names, trials, strict=True)]
+    table = TrialTable("b", "B", entries, reference="CEL")
+    known = CellFile(None)
+    work(known, lambda trial: names.index(trial.variant) ** 2 + trial.fold, table=table)
+    differences = table.report(known, tmp_path, quick=False).tables[1]
+    assert differences.rows == [
+        ["CEL, fast", ""],
+        ["Modulo, fast", "+1.0000 ± 0.0000"],
+        ["CEL, slow", ""],
+        ["Modulo, slow", "+5.0000 ± 0.0000"],
+    ]
+
+
+def test_two_numbers_can_be_read_off_one_trial(tmp_path):
+    class Doubled(TrialTable):
+        def measured(self, entry, found):
+            return super().measured(entry, found) * (2 if entry.row == "twice" else 1)
+
+    table = Doubled("b", "B", [Entry(row, "1 %", MODULO) for row in ("once", "twice")])
+    known = CellFile(None)
+    assert len(table.cells(known, quick=False)) == 5
+    work(known, lambda _: 1.5, table=table)
+    values, details = table.report(known, tmp_path, quick=False).tables
+    assert values.rows == [["once", "1.5000 ± 0.0000"], ["twice", "3.0000 ± 0.0000"]]
+    assert [row[0] for row in details.rows] == ["once"]
 
 
 def test_means_and_errors_stand_beside_the_papers_numbers(tmp_path):

@@ -3,9 +3,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from celrec.errors import CelrecError
+from celrec.models.biased_dot_product import BiasedDotProduct
 from celrec.models.deepfm import DeepFM
 from celrec.models.dien import DIEN
 from celrec.models.din import DIN
+from celrec.models.dot_product import DotProduct
 from celrec.models.history import History
 from celrec.models.interaction import Interaction
 from celrec.models.mmoe import MMoE
@@ -37,6 +40,23 @@ def test_a_model_without_a_place_for_the_mean_goes_on_as_before():
     before = model(user, item)
     model.set_mean(3.5)
     assert torch.equal(model(user, item), before)
+
+
+@pytest.mark.parametrize("model", [DotProduct(), BiasedDotProduct(0.3)])
+def test_a_linear_model_has_a_line_for_each_partner(model):
+    assert model.linear
+    own, partner = torch.randn(6, 4), torch.randn(6, 4)
+    constant, slope = model.line(partner)
+    predicted = constant + (slope * own).sum(-1)
+    torch.testing.assert_close(model(own, partner), predicted)
+    torch.testing.assert_close(model(partner, own), predicted)
+
+
+def test_a_network_has_no_line():
+    for kind in MODELS.values():
+        assert not kind(9, 0).linear
+    with pytest.raises(CelrecError, match="Sum is not linear"):
+        Sum().line(torch.ones(3))
 
 
 HISTORY = (0, 5)

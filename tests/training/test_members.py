@@ -51,12 +51,26 @@ def counts_array(slow, ids):
     return counts
 
 
+def data_length(counts):
+    """Up to the last id that has had an event."""
+    return int(np.flatnonzero(counts)[-1]) + 1 if counts.any() else 0
+
+
 def check(members, slow, table):
     for cluster, expected in slow.lists.items():
         assert members.of(cluster).tolist() == expected
         assert members.sizes[cluster] == len(expected)
         assert members.events[cluster] == slow.events(cluster)
         assert all(table.assignment[one] == cluster for one in expected)
+    assert members.all_events == sum(slow.counts.values())
+    everyone, ends = members.of_all(np.arange(CLUSTERS)[::-1].copy())
+    backwards = reversed(slow.lists.values())
+    assert everyone.tolist() == [one for members in backwards for one in members]
+    assert np.diff(ends).tolist() == [len(slow.lists[c]) for c in reversed(range(CLUSTERS))]
+    for most in (0, 2.5):
+        crowded = [c for c, some in slow.lists.items() if slow.events(c) > most and len(some) > 1]
+        crowded.sort(key=lambda cluster: (-slow.events(cluster), cluster))
+        assert members.crowded(everyone, most).tolist() == crowded
 
 
 class Pair:
@@ -69,10 +83,17 @@ class Pair:
         self.members, self.slow = Members(self.table), SlowMembers(CLUSTERS)
 
     def count(self, events):
-        ids, times = np.unique(np.array(events, np.int64), return_counts=True)
-        new = ids[[one not in self.slow.counts for one in ids.tolist()]]
-        self.members.count(ids, new, times)
+        before = dict(self.slow.counts)
+        known = counts_array(self.slow, self.table.num_embeddings)
+        known = known[: data_length(known)]  # of ids that come late nothing is known yet
+        different, doubled = self.members.count(np.array(events, np.int64), known)
         self.slow.count(events, self.table.assignment.tolist())
+        assert different.tolist() == sorted(set(events))
+        assert doubled.tolist() == [
+            one
+            for one in sorted(set(events))
+            if any(before.get(one, 0) < 2**power <= self.slow.counts[one] for power in range(12))
+        ]
 
     def move(self, wishes):
         wishes = [wish for wish in wishes if wish[0] in self.slow.counts]

@@ -23,8 +23,9 @@ from celrec.training.building import make_model
 from celrec.training.checkpoint import Checkpoint
 from celrec.training.composed_side import ComposedSide
 from celrec.training.feature_tables import FeatureTables
-from celrec.training.hard_side import HardSide, Moving
+from celrec.training.hard_side import HardSide
 from celrec.training.losses import LOSSES
+from celrec.training.moving import Moving
 from celrec.training.online import Online
 from celrec.training.plain_side import PlainSide
 from celrec.training.presets import ONLINE, PRESETS

@@ -14,8 +14,8 @@ from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.models.biased_dot_product import BiasedDotProduct
 from celrec.models.din import DIN
 from celrec.training.feature_tables import FeatureTables
-from celrec.training.hard_side import Moving
 from celrec.training.losses import LOSSES
+from celrec.training.moving import Moving
 from celrec.training.offline import Offline, Schedule
 from celrec.training.offline_training import OfflineTraining
 from celrec.training.online import Online

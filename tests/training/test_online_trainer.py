@@ -22,8 +22,8 @@ from celrec.models.neumf import NeuMF
 from celrec.models.wide_deep import WideDeep
 from celrec.training.batch import Batch
 from celrec.training.feature_tables import FeatureTables
-from celrec.training.hard_side import Moving
 from celrec.training.losses import LOSSES, rating_and_conversion
+from celrec.training.moving import Moving
 from celrec.training.online import Online
 from celrec.training.recommender import HISTORY, Recommender
 from celrec.training.row_descent import Descending
@@ -249,6 +249,40 @@ def test_an_event_that_comes_again_is_put_out_for_without_what_it_told():
         expected = trainer.recommender.output_from(batch, known)
     torch.testing.assert_close(trainer.step(batch, again=True), expected)
     assert not torch.allclose(plain, expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("model", ["mf", "deepfm", "din", DIEN, neumf, WideDeep])
+@pytest.mark.parametrize("kind", ["soft", "hard", "others"])
+def test_a_tangent_is_what_outputs_are_near_a_vector(kind, model):
+    trainer = make(kind, model, "cross-entropy")
+    batches = all_batches(trainer)
+    for batch in batches:
+        trainer.step(batch)
+    batch = batches[0]._replace(moment=torch.full((14,), trainer.events))
+    for name in trainer.sides:
+        with torch.no_grad():
+            output, slope, vector = trainer.tangent(name, batch)
+            asked = trainer._with_history(batch)
+            vectors = trainer._look_up(asked)
+            own = vectors[name]
+            noise = torch.randn(own.shape, generator=torch.Generator().manual_seed(1))
+            there = trainer.recommender.output_from(asked, vectors)
+            torch.testing.assert_close(output + (slope * (own - vector)).sum(1), there)
+            for step in (1e-3, 1.0) if model == "mf" else (1e-3,):
+                moved = own + step * noise
+                expected = trainer.recommender.output_from(asked, {**vectors, name: moved})
+                found = output + (slope * (moved - vector)).sum(1)
+                torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
+        assert slope.is_contiguous()
+        assert not slope.requires_grad
+        assert not output.requires_grad
+
+
+def test_several_outputs_have_no_tangent():
+    trainer = make("hard", MMoE)
+    batch = all_batches(trainer)[0]
+    trainer.step(batch)
+    assert trainer.tangent("users", batch) is None
 
 
 def test_an_empty_batch_teaches_nothing():

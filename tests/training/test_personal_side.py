@@ -11,8 +11,9 @@ from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.models.dot_product import DotProduct
 from celrec.training.batch import Batch
 from celrec.training.feature_tables import FeatureTables
-from celrec.training.hard_side import Moving
+from celrec.training.moving import Moving
 from celrec.training.online import Online
+from celrec.training.personal_side import _Shifted
 from celrec.training.recommender import Recommender
 from celrec.training.row_descent import Descending
 
@@ -105,6 +106,23 @@ def test_shared_rows_are_judged_with_what_the_id_differs_by():
     assert (evidence[item] - added).abs().max() <= 1
     others = torch.arange(ITEMS) != item
     assert torch.equal(evidence[:-1][others], before[:-1][others])
+
+
+def test_tangents_are_those_of_what_is_shared():
+    model = recommender("hard")
+    learning = trainer(model, above=0)
+    for number in range(3):
+        learning.step(events(seed=number))
+    batch = events(seed=1)
+    judge = _Shifted(learning, model.items, 1)
+    with torch.no_grad():
+        output, slope, vector = judge.tangent("items", batch)
+        for row in model.items.shared.weight:
+            outputs = output + (slope * (row - vector)).sum(1)
+            expected = judge.losses("items", batch, row.view(1, 1, DIM))[0]
+            torch.testing.assert_close((outputs - batch.target).square(), expected)
+        plain = learning.tangent("items", batch)
+    assert not torch.equal(vector, plain.vector)
 
 
 @pytest.mark.parametrize("kind", ["soft", "hard"])

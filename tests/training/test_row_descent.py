@@ -135,11 +135,11 @@ def test_a_new_row_can_have_the_state_of_another():
     weight = torch.zeros(ROWS, DIM)
     descent = RowDescent(weight, Descending())
     descent.step(torch.tensor([2, 2]), torch.full((2, DIM), 3.0))
-    descent.copy(2, 5)
+    descent.copy([2], [5])
     weight[5] = weight[2]
     descent.step(torch.tensor([2, 5]), torch.ones(2, DIM))
     assert torch.equal(weight[5], weight[2])
-    RowDescent(weight, Descending(rule="sgd")).copy(2, 5)  # has nothing to copy
+    RowDescent(weight, Descending(rule="sgd")).copy([2], [5])  # has nothing to copy
 
 
 def test_bytes_are_those_of_the_squares_and_the_places():
@@ -171,3 +171,25 @@ def test_rows_of_another_float_type_are_refused():
 def test_wrong_settings_are_told(wrong, told):
     with pytest.raises(CelrecError, match=told):
         Descending(**wrong)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rows_that_move_up_take_what_is_known_of_them_along(rule):
+    how = Descending(rule=rule, learning_rate=0.5)
+    weight = nn.Parameter(torch.zeros(5, DIM))
+    descent = RowDescent(weight, how)
+    descent.step(torch.tensor([0, 2, 4, 4]), torch.randn(4, DIM))
+    weight.data = torch.cat([weight.data, torch.ones(1, DIM)])  # since then one more has come
+    rows = np.array([4, 1, 5, 2])
+    kept = nn.Parameter(weight.detach()[torch.from_numpy(rows)].clone())
+    squares = np.full((7, DIM), how.first_square, np.float32)
+    squares[:5] = descent._squares if rule == "adagrad" else squares[:5]
+    weight.data = torch.cat([kept.data.clone(), torch.zeros(1, DIM)])  # and a new one behind
+    descent.keep(rows)
+    assert descent.nbytes == weight.nbytes * (rule == "adagrad") + 4 * 5
+    gradients = torch.randn(5, DIM)
+    before = weight.detach().clone()
+    descent.step(torch.arange(5), gradients)
+    total = torch.from_numpy(squares[[*rows, 6]]) + gradients.square()
+    scale = total.rsqrt() if rule == "adagrad" else 1
+    torch.testing.assert_close(weight.detach(), before - 0.5 * gradients * scale)

@@ -40,6 +40,7 @@ class Status:
             "late": run.late,
             "events_per_second": (run.events - self._first) / max(seconds, 1e-9),
             "ids": {name: len(table.ids) for name, table in run.tables.items()},
+            "dropped": run.dropped,
             "rows": run.rows,
             "bytes": {**run.nbytes, "resident": _resident()},
             "overall": _by_slice(self._metrics.overall()),
@@ -60,6 +61,8 @@ class Status:
             words.append(f"{told['rejected']:,} rejected")
         if told["late"]:
             words.append(f"{told['late']:,} late")
+        if dropped := sum(told["dropped"].values()):
+            words.append(f"{dropped:,} ids dropped")
         return ", ".join(words)
 
     def table(self) -> Table:
@@ -74,7 +77,8 @@ class Status:
             f"{told['rejected']:,} rejected, {told['late']:,} late",
         )
         for name, rows in told["rows"].items():
-            table.add_row(name, f"{told['ids'][name]:,} ids on {rows:,} rows")
+            dropped = f", {told['dropped'][name]:,} dropped" if told["dropped"][name] else ""
+            table.add_row(name, f"{told['ids'][name]:,} ids on {rows:,} rows{dropped}")
         for name, shown in (("all", "before learning"), ("cold", "  cold"), ("warm", "  warm")):
             table.add_row(shown, f"{_metric(overall[name])}, {overall[name].events:,} events")
         size = told["bytes"]

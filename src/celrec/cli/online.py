@@ -39,6 +39,7 @@ _DEFAULTS: dict[str, Any] = {
     "batch": None,
     "window": 10_000,
     "group": None,
+    "forget_after": None,
 }
 _OF_THE_PLAN = (
     *("model", "embedding", "preset", "compression"),
@@ -152,6 +153,14 @@ def online(
             help="What a broker knows the run by; celrec- and the name of the folder if not given."
         ),
     ] = None,
+    forget_after: Annotated[
+        str | None,
+        typer.Option(
+            help="Drop ids that are silent for longer: a number of events, or 90d, 12h, 30m or 45s "
+            "by timestamps: dates, or numbers, which are seconds below 10¹¹, milliseconds below "
+            "10¹⁴, microseconds below 10¹⁷. Nobody is dropped if not given."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Learn from events as they come, with ids as they are, and keep it safe.
@@ -163,12 +172,12 @@ def online(
     Example: celrec online events.csv --run run --loss cross-entropy --positive 4
     """
     given = {n: v for n, v in locals().items() if n in _DEFAULTS and v not in (None, [])}
-    from celrec.cli._following import Pace, follow
     from celrec.cli._online_display import Status, telling
     from celrec.cli._stop_signal import StopSignal
     from celrec.data.columns import Columns
     from celrec.data.streams.opening import open_source
     from celrec.evaluation.prequential import Prequential
+    from celrec.training.following import Pace, follow
 
     with StopSignal() as stop, _opened(run, given) as opened:
         asked = opened.source["asked"]
@@ -185,7 +194,14 @@ def online(
         status = Status(opened, metrics)
         try:
             with telling(status, as_json=as_json) as tell:
-                follow(opened, source, metrics, pace, lambda: stop.asked, tell)
+                follow(
+                    opened,
+                    source,
+                    pace,
+                    heard=lambda learned: tell(metrics.add(learned)),
+                    notes=metrics.state_dict,
+                    stop=lambda: stop.asked,
+                )
         finally:
             source.close()
         if as_json:
@@ -202,6 +218,7 @@ def _opened(folder: Path, given: dict[str, Any]) -> OnlineRun:
     from celrec.training.checkpoint_folder import CheckpointFolder
     from celrec.training.online_run import OnlineRun
     from celrec.training.plan import Plan
+    from celrec.training.silence import Silence
     from celrec.training.stream_model import online_settings
 
     if CheckpointFolder(folder).whole():
@@ -220,6 +237,7 @@ def _opened(folder: Path, given: dict[str, Any]) -> OnlineRun:
     asked["rank"] = plan.dim
     if asked["batch"] is None:
         asked["batch"] = online_settings(plan).batch
+    silence = None if asked["forget_after"] is None else Silence.parse(asked["forget_after"])
     asked["group"] = asked["group"] or f"celrec-{folder.resolve().name}"
     roles = {name: asked[f"{name}_column"] for name in ("user", "item", "target", "timestamp")}
     reading = {**roles, "columns": asked["id_column"], "drop_invalid": True}
@@ -229,4 +247,5 @@ def _opened(folder: Path, given: dict[str, Any]) -> OnlineRun:
         asked["id_column"],
         source={"asked": asked, "reading": reading},
         expected_ids=asked["expected_ids"],
+        forget_after=silence,
     )

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from celrec.data.compiled import compiled
 
+_PART = 1 << 16  # rows at once, where some are moved
+
 
 class GrowingRows:
     """Rows of numbers, all zero at first, to which more can be added: in memory or in a file.
@@ -60,25 +62,49 @@ class GrowingRows:
                 self._map = np.memmap(self._path, self.dtype, "r+", shape=(length,))
                 self.flat = np.asarray(self._map)
             else:
-                self._lengthen(length)
+                self._resize(length)
         finally:
             self.words = self._bits()
+
+    def keep(self, rows: NDArray[np.int64]) -> None:
+        """Let only these remain, which ascend, in their order; all other room is given back."""
+        if self._path:
+            held = self.flat
+            self._path.unlink()  # who has the old file mapped keeps it
+            self._path.touch()
+            self._map, self.flat = None, np.zeros(0, self.dtype)
+            self.words = self._bits()
+            self.grow(len(rows))
+            _gather(held, rows, self._size, self.flat)
+            return
+        _gather(self.flat, rows, self._size, self.flat)
+        del self.words
+        self._resize(len(rows) * self._size)
+        self.words = self._bits()
 
     def flush(self) -> None:
         """Write to the file what is only in memory yet."""
         if self._map is not None:
             self._map.flush()
 
-    def _lengthen(self, length: int) -> None:
+    def _resize(self, length: int) -> None:
         try:
             self.flat.resize(length)
         except ValueError:  # the memory of a view must not go away
-            longer = np.zeros(length, self.dtype)
-            longer[: len(self.flat)] = self.flat
-            self.flat = longer
+            other, common = np.zeros(length, self.dtype), min(length, len(self.flat))
+            other[:common] = self.flat[:common]
+            self.flat = other
 
     def _bits(self) -> NDArray[Any]:
         return self.flat.view(f"u{self.dtype.itemsize}")
+
+
+def _gather(flat: NDArray[Any], rows: NDArray[np.int64], size: int, kept: NDArray[Any]) -> None:
+    """Put `rows` of `size` numbers at the front of `kept`, which may be `flat`: they ascend."""
+    for start in range(0, len(rows) if size else 0, _PART):
+        part = rows[start : start + _PART]
+        goal = kept[start * size : (start + len(part)) * size]
+        goal.reshape(-1, size)[:] = flat.reshape(-1, size)[part]
 
 
 @compiled
@@ -161,3 +187,11 @@ def read(ring: NDArray[Any], slots: NDArray[np.int64], values: NDArray[Any], len
         for event in range(len(slots)):
             for word in range(length):
                 values[event * length + word] = ring[slots[event] * length + word]
+
+
+@compiled
+def renumber(values: NDArray[Any], place: int, length: int, numbers: NDArray[np.int64]) -> None:
+    """Put numbers[v] where v stands, at `place` in each run of `length`; negative ones stay."""
+    for at in range(place, len(values), length):
+        if values[at] >= 0:
+            values[at] = numbers[values[at]]

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from celrec.data.interactions import Interactions
+from celrec.data.time_unit import ticks_per_second
 
 COLD_LIMITS = (2, 5, 20)
 POPULARITY_SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
@@ -107,9 +108,6 @@ def _popularity(counts: NDArray[np.int64]) -> dict[float, float]:
 
 
 def _as_date(time: int) -> str:
-    """A moment given in seconds, milli-, micro- or nanoseconds, whichever its size suggests."""
-    magnitude = abs(time)
-    unit = next(
-        (u for limit, u in ((1e11, 1), (1e14, 10**3), (1e17, 10**6)) if magnitude < limit), 10**9
-    )
-    return datetime.fromtimestamp(time / unit, UTC).isoformat(timespec="seconds")
+    """A moment given in whichever unit its size suggests."""
+    seconds = time / ticks_per_second(time)
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

@@ -28,11 +28,11 @@ _EXACT_FLOAT = 2.0**53
 class IdMap:
     """Original ids (integers or strings) ↔ dense ids 0, 1, 2 …, in order of appearance.
 
-    Grows while a stream runs and never renumbers. Integers are compared as
-    they are; strings by a 96-bit fingerprint with a random key, so any two of a
-    billion strings are confused with a probability below 1e-11. A map of
-    integers that meets an id which is no integer becomes a map of strings;
-    integers beyond 64 bits are kept as strings from the start.
+    Grows while a stream runs, and renumbers nobody unless others are dropped.
+    Integers are compared as they are; strings by a 96-bit fingerprint with a
+    random key, so any two of a billion strings are confused with a probability
+    below 1e-11. A map of integers that meets an id which is no integer becomes a
+    map of strings; integers beyond 64 bits are kept as strings from the start.
 
     >>> items = IdMap(["tt01", "tt02"])
     >>> items.extend(["tt02", "tt09", "tt09"])
@@ -69,7 +69,8 @@ class IdMap:
     @property
     def nbytes(self) -> int:
         """Bytes held: the hash table and the original ids."""
-        return self._table.nbytes + int(self.ids.estimated_size())
+        parts = [self._ids, *self._pending]
+        return self._table.nbytes + sum(int(part.estimated_size()) for part in parts)
 
     def extend(self, ids: Ids) -> NDArray[np.int32]:
         """The dense ids of `ids`; those not yet known get the next free ones."""
@@ -87,7 +88,7 @@ class IdMap:
                 raise CelrecError(f"ids: more than {_LARGEST:,} different ones do not fit in int32")
             dense[start : start + len(part)], first_rows = self._table.insert(*self._prints(part))
             if len(first_rows):
-                self._pending.append(_compact(part[first_rows]))
+                self._pending.append(_compact(part[pl.Series(first_rows.astype(np.uint32))]))
         return dense
 
     def encode(self, ids: Ids) -> NDArray[np.int32]:
@@ -113,6 +114,10 @@ class IdMap:
             )
         rows = pl.Series(codes.astype(np.int64))
         return self.ids.gather(rows.set(rows == UNSEEN, None))
+
+    def keep(self, dense: NDArray[np.int64]) -> None:
+        """Let only these remain, numbered anew in this order; any other is as if never seen."""
+        self._become(IdMap(self.decode(dense)))
 
     def save(self, path: str | Path) -> None:
         """Write the ids to a parquet file, whole or not at all."""
@@ -158,16 +163,20 @@ class IdMap:
             integers = _canonical_integers(series)
             if not integers.null_count():
                 return integers
-            widened = IdMap(self.ids.cast(pl.String))
-            self._keys, self._table = widened._keys, widened._table
-            self._ids, self._pending = widened.ids, []
+            self._become(IdMap(self.ids.cast(pl.String)))
         return series
+
+    def _become(self, other: IdMap) -> None:
+        self._keys, self._table = other._keys, other._table
+        self._ids, self._pending = other.ids, []
 
     def _prints(self, series: pl.Series) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
         if series.dtype == pl.Int64:
-            values = series.fill_null(0).to_numpy().view(np.uint64)
+            known = series.fill_null(0) if series.null_count() else series
+            values = known.to_numpy().view(np.uint64)
             return values, np.zeros_like(values)
-        return series.hash(self._keys[0]).to_numpy(), series.hash(self._keys[1]).to_numpy()
+        table = series.to_frame()  # for a few ids, `Series.hash` takes four times as long
+        return table.hash_rows(self._keys[0]).to_numpy(), table.hash_rows(self._keys[1]).to_numpy()
 
 
 def _as_ids(values: Ids) -> pl.Series:

@@ -151,12 +151,29 @@ class ReplayBuffer:
         kernels.count_kept(self._counts.flat, asked, self.width, kept)
         return kept
 
-    def forget(self, ids: ArrayLike) -> None:
-        """Drop the events and the counts of these ids; they stay known, with nothing in them."""
+    def keep(self, ids: ArrayLike) -> None:
+        """Let only these ids remain, which ascend, numbered anew from 0; all room is given back.
+
+        Those that are not known yet are not known afterwards. `counts` are to be taken anew.
+        """
         asked = _as_ids(ids)
-        known = asked[(asked >= 0) & (asked < self._num_ids)]
-        for rows in (self._counts, *self._columns.values()):
-            rows.first(self._num_ids)[known] = 0  # so that no state carries the values either
+        if (np.diff(asked) <= 0).any() or (len(asked) and asked[0] < 0):
+            raise CelrecError("ids to keep must be 0 or more and ascend; sort them, each once")
+        asked = asked[asked < self._num_ids]
+        try:
+            for rows in (self._counts, *self._columns.values()):
+                rows.keep(asked)
+        except _NO_ROOM as error:
+            raise _no_room(len(asked), error) from error
+        self._num_ids = len(asked)
+
+    def renumber(self, column: str, numbers: NDArray[np.int64], place: int = 0) -> None:
+        """Put numbers[v] in the place of each v in a column of whole numbers, where v ≥ 0.
+
+        If its values are vectors, in one `place` of them.
+        """
+        rows = self._columns[column]
+        kernels.renumber(rows.flat, place, math.prod(rows.shape[1:]), numbers)
 
     def flush(self) -> None:
         """Write to the files of `folder` what is only in memory yet."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -150,11 +150,22 @@ class ClusteredEmbedding(SharedRows):
 
         It has no members yet: whoever opens it has to see to that.
         """
-        new = self.num_clusters
-        if new == self.max_clusters:
+        return self.open_all([parent])[0]
+
+    @torch.no_grad()
+    def open_all(self, parents: Sequence[int]) -> range:
+        """Activate a cluster for each of some parents, which may be among those just opened."""
+        first = self.num_clusters
+        new = range(first, first + len(parents))
+        if new.stop > self.max_clusters:
             raise CelrecError(f"all {self.max_clusters} clusters are in use; raise max_clusters")
-        self._active += 1
-        self.reopen(new, parent)
+        origins: list[int] = []
+        for parent in parents:
+            origins.append(origins[parent - first] if parent >= first else parent)
+        self._active.add_(len(parents))
+        rows = self.weight.index_select(0, torch.tensor(origins, device=self.weight.device))
+        self.weight[new.start : new.stop] = rows
+        self.parent[new.start : new.stop] = torch.tensor(parents, dtype=torch.int32)
         return new
 
     @torch.no_grad()
@@ -216,6 +227,30 @@ class ClusteredEmbedding(SharedRows):
         self._grown(num_embeddings)
         more = self.assignment[-1:].expand(num_embeddings - before)
         self.assignment = torch.cat([self.assignment, more])
+
+    @torch.no_grad()
+    def keep(self, ids: Tensor) -> None:
+        """See `Embedding`. Clusters that lose everybody are closed, and those after them move up.
+
+        That of unseen ids stays; if none of these ids is in it, there is room for one that will
+        be, so that no cluster is ever empty. What was split from a closed one counts as split
+        from the one that it came from itself. See `rows_left`.
+        """
+        rows = self.rows_left(ids)
+        self._kept(ids)
+        number = torch.full((self.max_clusters,), -1, device=rows.device)
+        number[rows] = torch.arange(len(rows), device=rows.device)
+        parent = self.parent.long()
+        while bool((closed := (parent >= 0) & (number[parent] < 0)).any()):
+            parent = torch.where(closed, parent[parent], parent)
+        self.parent.fill_(-1)
+        self.parent[: len(rows)] = torch.where(parent >= 0, number[parent], -1)[rows].int()
+        self.weight[: len(rows)] = self.weight[rows]
+        left = torch.cat([self.assignment[ids], self.assignment[-1:]])
+        self.assignment = number[left.long()].to(left.dtype)
+        self._active.fill_(len(rows))
+        alone = not bool((self.assignment[:-1] == self.assignment[-1]).any())
+        self.grow(max(len(ids) + alone, self.max_clusters))
 
     def settings(self) -> dict[str, Any]:
         """See `Embedding`."""

@@ -129,6 +129,29 @@ class Embedding(nn.Module, ABC):
             )
         self.num_embeddings = num_embeddings
 
+    def keep(self, ids: Tensor) -> None:
+        """Let only these ids remain, which ascend, numbered anew from 0; their vectors stay.
+
+        So does that of unseen ids. Where the table needs more ids than these, the others begin
+        as unseen ones.
+        """
+        raise CelrecError(
+            f"{type(self).__name__} cannot drop ids, {len(ids):,} of {self.num_embeddings:,} were "
+            "to be kept; make a new one and train it anew"
+        )
+
+    def _kept(self, ids: Tensor) -> None:
+        inside = not len(ids) or bool((ids[0] >= 0) & (ids[-1] < self.num_embeddings))
+        if not inside or bool((ids.diff() <= 0).any()):
+            raise CelrecError(
+                f"ids to keep must ascend, from 0 to {self.num_embeddings - 1:,} at most; sort "
+                "them, each once"
+            )
+        if self.padding_idx is not None:
+            place = (ids == self.padding_idx).nonzero()
+            self.padding_idx = int(place) if len(place) else None
+        self.num_embeddings = len(ids)
+
     def settings(self) -> dict[str, Any]:
         """What its class has to be called with to make one of the same shape."""
         return {

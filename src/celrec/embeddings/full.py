@@ -64,6 +64,14 @@ class FullEmbedding(SharedRows):
         self._grown(num_embeddings)
         self.weight.data = torch.cat([self.weight, self.weight[-1:].expand(more, -1)])
 
+    @torch.no_grad()
+    def keep(self, ids: Tensor) -> None:
+        """See `Embedding`. An optimiser's state about the rows has to follow: see `rows_left`."""
+        rows = self.rows_left(ids)
+        self._kept(ids)
+        self.weight.data = self.weight[rows]
+        self.grow(max(len(ids), 1))
+
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         # A saved table may have grown: its number of ids is that of the saved rows.
         saved = state_dict.get(f"{prefix}weight")

@@ -99,6 +99,27 @@ class PersonalEmbedding(Embedding):
         self.shared.grow(num_embeddings)
         self.follow()
 
+    def keep(self, ids: Tensor) -> None:
+        """See `Embedding`. Rows of those who are gone are given back; others move up."""
+        self.shared.keep(ids)
+        self.follow_kept(ids)
+
+    @torch.no_grad()
+    def follow_kept(self, ids: Tensor) -> None:
+        """Take up that of what is shared only these are left."""
+        rows = self.rows_left(ids)
+        own = self.own[ids]
+        own[own != _NOBODY] = torch.arange(len(rows), dtype=own.dtype, device=own.device)
+        self._kept(ids)
+        self.own, self.offset.data = own, self.offset[rows]
+        self._given.fill_(len(rows))
+        self.follow()
+
+    def rows_left(self, ids: Tensor) -> Tensor:
+        """The rows of their own that these have, in the order of the ids."""
+        own = self.own[ids].long()
+        return own[own != _NOBODY]
+
     def follow(self) -> None:
         """Take up that what is shared has grown."""
         more = self.shared.num_embeddings - self.num_embeddings

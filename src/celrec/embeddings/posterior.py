@@ -83,8 +83,7 @@ class PosteriorEmbedding(Embedding):
 
     def weights(self, ids: Tensor) -> Tensor:
         """The weight of each row for each id; they sum to 1."""
-        seen = (ids >= 0) & (ids < self.num_embeddings)
-        evidence = self.evidence[torch.where(seen, ids, self.num_embeddings)]
+        evidence = self._evidence_of(ids)
         bits = evidence.to(self.weight.dtype) / -STEPS_PER_BIT
         weights = torch.where(evidence == IMPOSSIBLE, 0.0, bits.exp2())
         return weights / weights.sum(-1, keepdim=True)
@@ -95,7 +94,11 @@ class PosteriorEmbedding(Embedding):
 
     def nearest(self, ids: Tensor) -> Tensor:
         """The row that has the largest weight for each id: its cluster."""
-        return self.weights(ids).argmax(-1)
+        return self._evidence_of(ids).argmin(-1)
+
+    def _evidence_of(self, ids: Tensor) -> Tensor:
+        seen = (ids >= 0) & (ids < self.num_embeddings)
+        return self.evidence[torch.where(seen, ids, self.num_embeddings)]
 
     @torch.no_grad()
     def split(self, row: int, step: Tensor) -> int:
@@ -156,6 +159,13 @@ class PosteriorEmbedding(Embedding):
         more = num_embeddings - self.num_embeddings
         self._grown(num_embeddings)
         self.evidence = torch.cat([self.evidence, self.evidence[-1:].expand(more, -1)])
+
+    @torch.no_grad()
+    def keep(self, ids: Tensor) -> None:
+        """See `Embedding`. Rows stay, whoever is gone."""
+        self._kept(ids)
+        self.evidence = torch.cat([self.evidence[ids], self.evidence[-1:]])
+        self.grow(max(len(ids), 1))
 
     def settings(self) -> dict[str, Any]:
         """See `Embedding`."""

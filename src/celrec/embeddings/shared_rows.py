@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
+import torch
 from torch import Tensor, nn
 
 from celrec.embeddings.embedding import Embedding
@@ -26,6 +27,12 @@ class SharedRows(Embedding):
     @abstractmethod
     def row_of(self, ids: Tensor) -> Tensor:
         """The row of each id as int64, any shape, unseen ids included."""
+
+    def rows_left(self, ids: Tensor) -> Tensor:
+        """The rows of these and of unseen ids, ascending: those that `keep` leaves, in front."""
+        left = torch.zeros(len(self.weight), dtype=torch.bool, device=self.weight.device)
+        left[self.row_of(torch.cat([ids, ids.new_full((1,), -1)]))] = True
+        return left.nonzero().squeeze(1)
 
     def vectors(self, ids: Tensor) -> Tensor:
         """The rows of `ids`."""

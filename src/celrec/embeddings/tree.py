@@ -165,6 +165,10 @@ class TreeEmbedding(FullEmbedding):
         """Not possible: the tree is of these leaves."""
         Embedding.grow(self, num_embeddings)
 
+    def keep(self, ids: Tensor) -> None:
+        """Not possible either."""
+        Embedding.keep(self, ids)
+
     def settings(self) -> dict[str, Any]:
         """See `Embedding`."""
         return {

@@ -7,7 +7,12 @@ from importlib import import_module
 from celrec.errors import CelrecError
 from celrec.experiments.experiment import Experiment
 
-NAMES = ("table2-nmf", "table3", "table3-planted", "table7")
+NAMES = (
+    *("table2-nmf", "table3", "table3-planted"),
+    *("table5", "table6", "table7", "table9", "table10", "table11", "table12", "table13"),
+    "table14",
+    *("figure3", "figure4", "figure5", "figure6", "figure7"),
+)
 """In the order of the paper."""
 
 

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 from celrec.data.datasets.library import load_dataset
@@ -73,6 +73,23 @@ class Trial:
         if self.quick:
             how = replace(how, schedule=_shorter(how.schedule), personal=_shorter(how.personal))
         return how
+
+    def having(self, setting: str, value: Any) -> Trial:
+        """With another value of a dotted setting: `plan.penalty`, or one that `change` can name.
+
+        >>> Trial("ml-100k", Plan()).having("schedule.steps", 10).change
+        {'schedule.steps': 10}
+        """
+        owner, *path = setting.split(".")
+        if owner == "plan":
+            return replace(self, plan=_with(self.plan, path, value))
+        return replace(self, change={**self.change, setting: value})
+
+    def value_of(self, setting: str) -> Any:
+        """What a dotted setting comes to."""
+        if setting.startswith("plan."):
+            return getattr(self.plan, setting.removeprefix("plan."))
+        return reduce(getattr, setting.split("."), self.changed(self.plan.settings()))
 
     def split(self) -> Split:
         """The data in their parts."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from celrec.experiments.experiment import Cell, Experiment
 from celrec.experiments.report import Report, ResultTable
 from celrec.experiments.trial import FOLDS, Trial
 
+PENALTY = "plan.penalty"
 PENALTIES = (0.5, 1.0, 2.0, 4.0)
 """The strength of every method's penalties is chosen among these."""
 
@@ -31,8 +32,29 @@ class Entry:
     paper: float | None = None
     """What the paper has there."""
     tuned: Trial | None = None
-    """Whose strength of penalties is taken: it is chosen on validation data of the first fold."""
+    """Whose `setting` is taken: it is chosen on validation data of the first fold."""
     folds: int = FOLDS
+    setting: str = PENALTY
+    """What is chosen: see `Trial.having`."""
+    values: Sequence[float] = PENALTIES
+    """What it is chosen among."""
+
+    def choices(self) -> dict[float, Trial]:
+        """The trials that it is chosen by, for each value."""
+        if self.tuned is None:
+            return {}
+        tried = replace(self.tuned, fold=1, validated=True)
+        return {value: tried.having(self.setting, value) for value in self.values}
+
+    def chosen(self, known: CellFile) -> float | None:
+        """The value with the lowest loss on validation data, None if not all are known."""
+        losses = {}
+        for value, trial in self.choices().items():
+            found = known.get(trial.cell())
+            if found is None:
+                return None
+            losses[value] = np.inf if found["valid"] is None else found["valid"]
+        return min(losses, key=lambda value: losses[value], default=None)
 
 
 class TrialTable(Experiment):
@@ -44,20 +66,26 @@ class TrialTable(Experiment):
         title: str,
         entries: Sequence[Entry],
         *,
+        quick: Sequence[Entry] | None = None,
         reference: str | None = None,
         metric: str = "mse",
         notes: Sequence[str] = (),
     ) -> None:
-        """Differences are to the row `reference`. An `auc` is told in per cent."""
+        """What is quick has the same entries, or others.
+
+        Differences are to the row `reference`; those of a row `A, B` are to `reference, B` if
+        there is such a row. An `auc` is told in per cent.
+        """
         self.name, self.title, self._notes = name, title, notes
         self._entries, self._reference, self._metric = entries, reference, metric
+        self._quick = entries if quick is None else quick
 
     def cells(self, known: CellFile, *, quick: bool) -> Sequence[Cell]:
         """Trials that choose come first, then fold after fold."""
-        entries = self._present()
-        trials = []
+        entries = self.present(quick=quick)
+        trials: list[Trial] = []
         if not quick:
-            trials += [one for entry in entries if entry.tuned for one in _choices(entry.tuned)]
+            trials += [one for entry in entries for one in entry.choices().values()]
         for fold in range(1 if quick else FOLDS):
             for entry in entries:
                 trials += self.trials(entry, known, quick=quick)[fold : fold + 1]
@@ -74,10 +102,10 @@ class TrialTable(Experiment):
         if quick:
             return [replace(trial, fold=1, quick=True)]
         if entry.tuned is not None:
-            penalty = chosen_penalty(entry.tuned, known)
-            if penalty is None:
+            value = entry.chosen(known)
+            if value is None:
                 return []
-            trial = replace(trial, plan=replace(trial.plan, penalty=penalty))
+            trial = trial.having(entry.setting, value)
         return [replace(trial, fold=fold + 1) for fold in range(entry.folds)]
 
     def found(self, entry: Entry, known: CellFile, *, quick: bool) -> dict[int, dict[str, Any]]:
@@ -89,31 +117,43 @@ class TrialTable(Experiment):
     def report(self, known: CellFile, folder: Path, *, quick: bool) -> Report:
         """The table, the differences, and what was chosen."""
         del folder
-        entries = self._present()
+        entries = self.present(quick=quick)
         values = {
-            (entry.row, entry.column): self._values(self.found(entry, known, quick=quick))
+            (entry.row, entry.column): self._values(entry, self.found(entry, known, quick=quick))
             for entry in entries
         }
         papers = {(entry.row, entry.column): entry.paper for entry in entries}
-        tables = [self._table(entries, lambda at: self._told(values[at], papers[at]))]
+        tables = [self.table(entries, lambda at: self._told(values[at], papers[at]))]
         tables[0] = replace(tables[0], caption=self._caption(quick=quick))
         if self._reference is not None and not quick:
-            differences = self._table(entries, lambda at: self._difference(at, values))
+            differences = self.table(entries, lambda at: self._difference(at, values))
             caption = f"Difference to {self._reference}, mean ± standard error over the same folds:"
             tables.append(replace(differences, caption=caption))
         tables.append(self._details(entries, known, quick=quick))
         absent = dict.fromkeys(
-            entry.trial.data for entry in self._entries if find_dataset(entry.trial.data) is None
+            entry.trial.data
+            for entry in (self._quick if quick else self._entries)
+            if find_dataset(entry.trial.data) is None
         )
+        smaller = quick and self._quick is not self._entries
         notes = [
             *self._notes,
+            *(["What is quick is of smaller data."] if smaller else []),
             *(f"{name} is not here: its columns are left out." for name in absent),
         ]
         missing = sum(cell not in known for cell in self.cells(known, quick=quick))
         return Report(self.title, tables, notes=notes, missing=missing)
 
-    def _present(self) -> list[Entry]:
-        return [entry for entry in self._entries if find_dataset(entry.trial.data) is not None]
+    def measured(self, entry: Entry, found: Mapping[str, Any]) -> float:
+        """What stands in the place of an entry, of what a trial came to that did not diverge."""
+        del entry
+        value: float = found["test"][self._metric]
+        return value
+
+    def present(self, *, quick: bool) -> list[Entry]:
+        """The entries whose data are here."""
+        entries = self._quick if quick else self._entries
+        return [entry for entry in entries if find_dataset(entry.trial.data) is not None]
 
     def _caption(self, *, quick: bool) -> str:
         scale = "AUC in per cent" if self._metric == "auc" else "MSE"
@@ -121,9 +161,10 @@ class TrialTable(Experiment):
             return f"Test {scale}: one fold, few steps, nothing tuned [the paper's]:"
         return f"Test {scale}, mean ± standard error over folds [the paper's]:"
 
-    def _table(
+    def table(
         self, entries: Sequence[Entry], tell: Callable[[tuple[str, str]], str]
     ) -> ResultTable:
+        """What `tell` says of each place, a row and a column."""
         columns = list(dict.fromkeys(entry.column for entry in entries))
         places = {(entry.row, entry.column) for entry in entries}
         rows = [
@@ -132,10 +173,10 @@ class TrialTable(Experiment):
         ]
         return ResultTable(["", *columns], rows)
 
-    def _values(self, found: dict[int, dict[str, Any]]) -> dict[int, float]:
+    def _values(self, entry: Entry, found: dict[int, dict[str, Any]]) -> dict[int, float]:
         scale = 100 if self._metric == "auc" else 1
         return {
-            fold: np.nan if "diverged" in one else scale * one["test"][self._metric]
+            fold: np.nan if "diverged" in one else scale * self.measured(entry, one)
             for fold, one in found.items()
         }
 
@@ -146,8 +187,11 @@ class TrialTable(Experiment):
     def _difference(
         self, at: tuple[str, str], values: dict[tuple[str, str], dict[int, float]]
     ) -> str:
-        reference = values.get((self._reference or "", at[1]), {})
-        if at[0] == self._reference:
+        row, column = at
+        _, comma, rest = row.partition(",")
+        of_row, of_all = ((f"{self._reference}{end}", column) for end in (comma + rest, ""))
+        reference = values.get(of_row, values.get(of_all, {}))
+        if at in (of_row, of_all):
             return ""
         same = [value - reference[fold] for fold, value in values[at].items() if fold in reference]
         return self._mean(same, sign="+")
@@ -171,41 +215,42 @@ class TrialTable(Experiment):
 
     def _details(self, entries: Sequence[Entry], known: CellFile, *, quick: bool) -> ResultTable:
         rows = []
+        settings = list(dict.fromkeys(entry.setting for entry in entries))
+        once: dict[str, Entry] = {}  # what is read off the same trial
         for entry in entries:
+            once.setdefault(json.dumps(entry.trial.cell()), entry)
+        for entry in once.values():
             found = list(self.found(entry, known, quick=quick).values())
             found = [one for one in found if "diverged" not in one]
             if not found:
                 continue
-            penalty = self.trials(entry, known, quick=quick)[0].plan.penalty
+            trial = self.trials(entry, known, quick=quick)[0]
+            mine = f"{trial.value_of(entry.setting):g}"
+            told = [mine if setting == entry.setting else "" for setting in settings]
             middle = {
                 name: f"{np.median([one[name] for one in found]):,.0f}"
                 for name in ("rows", "table", "index", "training", "steps", "seconds")
             }
-            rows.append([entry.row, entry.column, f"{penalty:g}", *middle.values()])
-        tried = ", ".join(f"{penalty:g}" for penalty in PENALTIES)
+            rows.append([entry.row, entry.column, *told, *middle.values()])
+        headers = [_heading(setting) for setting in settings]
         return ResultTable(
-            ("", "", "penalties", "rows", "table", "index", "training", "steps", "seconds"),
+            ("", "", *headers, "rows", "table", "index", "training", "steps", "seconds"),
             rows,
             caption="Medians over folds: rows in the end; bytes of the compressed tables, of what "
             "leads ids to their rows, and of both in training; steps that validation data chose; "
-            "seconds on one thread, beside another cell. Penalties are relative to the usual ones, "
-            f"chosen among {tried} where that was done:",
+            "seconds on one thread, beside another cell. "
+            + ". ".join(_explained(setting, entries) for setting in settings)
+            + ":",
         )
 
 
-def chosen_penalty(tuned: Trial, known: CellFile) -> float | None:
-    """The strength with the lowest loss on validation data, None if not all are known."""
-    losses = {}
-    for trial in _choices(tuned):
-        found = known.get(trial.cell())
-        if found is None:
-            return None
-        losses[trial.plan.penalty] = np.inf if found["valid"] is None else found["valid"]
-    return min(losses, key=lambda penalty: losses[penalty])
+def _heading(setting: str) -> str:
+    return "penalties" if setting == PENALTY else setting.rpartition(".")[2].replace("_", " ")
 
 
-def _choices(tuned: Trial) -> list[Trial]:
-    return [
-        replace(tuned, fold=1, validated=True, plan=replace(tuned.plan, penalty=penalty))
-        for penalty in PENALTIES
-    ]
+def _explained(setting: str, entries: Sequence[Entry]) -> str:
+    values = {value for entry in entries if entry.setting == setting for value in entry.values}
+    tried = ", ".join(f"{value:g}" for value in sorted(values))
+    penalties = "Penalties are relative to the usual ones,"
+    what = penalties if setting == PENALTY else f"The {_heading(setting)} is"
+    return f"{what} chosen among {tried} where that was done"

@@ -19,6 +19,7 @@ class BiasedDotProduct(Interaction):
     """
 
     extra_columns = 1
+    linear = True
     mean: Tensor
 
     def __init__(self, mean: float = 0.0) -> None:
@@ -36,6 +37,12 @@ class BiasedDotProduct(Interaction):
         del history, features
         factors = dot(user[..., :-1], item[..., :-1])
         return self.mean + user[..., -1] + item[..., -1] + factors
+
+    def line(self, partner: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Interaction`."""
+        slope = partner.clone()
+        slope[..., -1] = 1
+        return self.mean + partner[..., -1], slope
 
     @torch.no_grad()
     def set_mean(self, mean: float) -> None:

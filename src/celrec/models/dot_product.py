@@ -17,6 +17,8 @@ class DotProduct(Interaction):
     torch.Size([5, 4])
     """
 
+    linear = True
+
     def forward(
         self,
         user: Tensor,
@@ -27,3 +29,7 @@ class DotProduct(Interaction):
         """The prediction for vectors of users and items, over all leading axes."""
         del history, features
         return dot(user, item)
+
+    def line(self, partner: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Interaction`."""
+        return partner.new_zeros(partner.shape[:-1]), partner

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from celrec.errors import CelrecError
 from celrec.models.history import History
 
 
@@ -24,6 +25,8 @@ class Interaction(nn.Module, ABC):
     """
 
     extra_columns: ClassVar[int] = 0
+    linear: ClassVar[bool] = False
+    """Whether the prediction is linear in the user's vector, and in the item's: see `line`."""
     uses_history: ClassVar[bool] = False
     wants_negatives: ClassVar[bool] = False
     """Whether there is an `auxiliary` loss."""
@@ -37,6 +40,14 @@ class Interaction(nn.Module, ABC):
         features: Tensor | None = None,
     ) -> Tensor:
         """The prediction; `features` is (..., fields, dim + extra_columns)."""
+
+    def line(self, partner: Tensor) -> tuple[Tensor, Tensor]:
+        """Constants c and slopes s, such that the prediction for a vector v is c + s·v.
+
+        `partner` is the user's vector where v is an item's, and the other way round.
+        """
+        del partner
+        raise CelrecError(f"{type(self).__name__} is not linear; see `linear` before")
 
     def set_mean(self, mean: float) -> None:
         """Let the predictions of an untrained model be about `mean`; 0 if it has no such place."""

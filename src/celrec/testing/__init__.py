@@ -82,6 +82,7 @@ def check_embedding(
         "memory is told to the byte": _keeping.memory,
         "the budget is kept or the overrun told": _keeping.budget,
         "a table grows if it is said to": _keeping.growth,
+        "a table drops ids and nothing else, or refuses to": _keeping.dropping,
     }
     if capture:
         promises["exported code gives the same vectors"] = _capturing.exported

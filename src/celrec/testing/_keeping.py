@@ -184,6 +184,28 @@ def grown_state(make: Factory) -> None:
     same(fresh(ids), table(ids), "vectors")
 
 
+def dropping(make: Factory) -> None:
+    """`keep` leaves the vectors of those who remain as they were; or it raises an error."""
+    table = trained(make(padding_idx=2))
+    count = table.num_embeddings
+    kept = torch.arange(0, count, 2)
+    unseen = torch.tensor([-1, count, 2**40])
+    before, size = table(torch.cat([kept, unseen])).detach(), table.memory(training=True).total
+    try:
+        table.keep(kept)
+    except CelrecError:
+        require(table.num_embeddings == count, "keep() raises an error and changes the table")
+        return
+    least, most = len(kept), table.num_embeddings
+    require(least <= most <= count, f"num_embeddings is {most} where {least} of {count} are kept")
+    require(table.memory(training=True).total <= size, "fewer ids take more memory")
+    after = table(torch.cat([torch.arange(least), unseen]))
+    same(after, before, "vectors before and after keep()")
+    again = type(table)(**_written_and_read(table))
+    again.load_state_dict(saved(table))
+    _same_tables(again, table)
+
+
 def _refuses(table: Embedding, num_embeddings: int) -> bool:
     try:
         table.grow(num_embeddings)

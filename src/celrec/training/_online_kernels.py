@@ -11,63 +11,15 @@ from celrec.data.compiled import compiled
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
-Links = NDArray[np.int32]
 
-
-@compiled
-def sum_by_row(
-    rows: Ints,
-    values: Floats,
-    place: NDArray[np.int32],
-    touched: Ints,
-    sums: Floats,
-    counts: Floats,
-) -> int:
-    """Sums of `values` over equal `rows`; how many different rows there are.
-
-    `place` is −1 for every row of the table, and is left so. The different rows are put in
-    `touched`, in order of appearance, their sums and numbers in `sums` and `counts`.
-    """
-    different = 0
-    for event in range(len(rows)):
-        row = rows[event]
-        at = place[row]
-        if at < 0:
-            at = different
-            place[row] = at
-            touched[at] = row
-            sums[at] = 0
-            counts[at] = 0
-            different += 1
-        counts[at] += 1
-        for d in range(values.shape[1]):
-            sums[at, d] += values[event, d]
-    for at in range(different):
-        place[touched[at]] = -1
-    return different
-
-
-@compiled
-def descend_rows(
-    weight: Floats,
-    squares: Floats,
-    rows: Ints,
-    gradients: Floats,
-    rate: float,
-    pull: float,
-    adaptive: bool,
-    least: float,
-) -> None:
-    """One step of gradient descent or AdaGrad for some rows, all different."""
-    for event in range(len(rows)):
-        row = rows[event]
-        for d in range(weight.shape[1]):
-            gradient = gradients[event, d] + pull * weight[row, d]
-            step = rate * gradient
-            if adaptive:
-                squares[row, d] += gradient * gradient
-                step /= np.sqrt(squares[row, d])
-            weight[row, d] = max(weight[row, d] - step, least)
+KNOWN_LOSSES = ("squared-error", "cross-entropy")
+"""The losses that kernels know; those that are asked whether one is `logistic` mean the last."""
+# log(1 + exp(−a)) is 1/p(a)² for this polynomial and any a ≥ 0, but for 1e-5. Unlike what has
+# logarithms or looks up tables, loops over that become instructions for eight numbers at once.
+_ROOT = tuple(
+    np.float32(value)
+    for value in (1.2011151, 0.43333759, 0.12584126, 0.02366808, 0.0026223188, 0.0, 7.0302978e-5)
+)
 
 
 @compiled
@@ -137,6 +89,43 @@ def add_evidence(
 
 
 @compiled
+def _tangent_losses(
+    rows: Floats,
+    event: int,
+    outputs: Floats,
+    slopes: Floats,
+    vectors: Floats,
+    targets: Floats,
+    logistic: bool,
+    losses: Floats,
+) -> None:
+    """The loss of one event with each of some rows, the output being linear as a `Tangent` tells.
+
+    rows is (dim, rows), so that the inner loops run over rows. The loss is cross-entropy, or a
+    squared error.
+    """
+    constant, target = outputs[event], targets[event]
+    for d in range(rows.shape[0]):
+        constant -= slopes[event, d] * vectors[event, d]
+    for k in range(rows.shape[1]):
+        losses[k] = constant
+    for d in range(rows.shape[0]):
+        slope = slopes[event, d]
+        for k in range(rows.shape[1]):
+            losses[k] += slope * rows[d, k]
+    if not logistic:
+        for k in range(rows.shape[1]):
+            losses[k] = (losses[k] - target) ** 2
+        return
+    for k in range(rows.shape[1]):
+        z = losses[k]
+        a = abs(z)
+        root = _ROOT[3] + a * (_ROOT[4] + a * (_ROOT[5] + a * _ROOT[6]))
+        root = _ROOT[0] + a * (_ROOT[1] + a * (_ROOT[2] + a * root))
+        losses[k] = max(z, np.float32(0)) + np.divide(np.float32(1), root * root) - target * z
+
+
+@compiled
 def add_tangent_evidence(
     evidence: NDArray[np.uint8],
     ids: Ints,
@@ -148,114 +137,130 @@ def add_tangent_evidence(
     kept: Floats,
     steps: float,
     moment: int,
-    softplus: Floats,
+    logistic: bool,
 ) -> None:
     """The same with losses of outputs that are linear in the vector, as a `Tangent` tells.
 
-    rows is (dim, rows), so that the inner loops run over rows. The loss is a squared error, or
-    cross-entropy if there is a table `softplus`, of log(1 + exp(−i/64)): what is lost by looking
-    it up is far below a step of the evidence.
+    rows is (dim, rows).
     """
     active = rows.shape[1]
-    output, value = np.empty(active, np.float32), np.empty(active, np.float32)
-    last = np.float32(len(softplus) - 1)
+    losses, value = np.empty(active, np.float32), np.empty(active, np.float32)
     for event in range(len(ids)):
-        row, target = evidence[ids[event]], targets[event]
-        constant = outputs[event]
-        for d in range(rows.shape[0]):
-            constant -= slopes[event, d] * vectors[event, d]
+        row = evidence[ids[event]]
+        _tangent_losses(rows, event, outputs, slopes, vectors, targets, logistic, losses)
         for k in range(active):
-            output[k] = constant
-        for d in range(rows.shape[0]):
-            slope = slopes[event, d]
-            for k in range(active):
-                output[k] += slope * rows[d, k]
-        if len(softplus):
-            for k in range(active):
-                z = output[k]
-                place = np.int64(min(np.float32(64) * abs(z) + np.float32(0.5), last))
-                output[k] = max(z, np.float32(0)) + softplus[place] - target * z
-        else:
-            for k in range(active):
-                output[k] = (output[k] - target) ** 2
-        for k in range(active):
-            value[k] = kept[event] * row[k] + np.float32(steps) * output[k]
+            value[k] = kept[event] * row[k] + np.float32(steps) * losses[k]
         _take_notice(row, value, active, np.uint64(moment + event))
 
 
 @compiled
-def enlist(ids: Ints, clusters: Ints, head: Links, after: Links, before: Links) -> None:
-    """Put ids at the heads of the lists of members of clusters."""
-    for event in range(len(ids)):
-        member, cluster = ids[event], clusters[event]
-        first = head[cluster]
-        after[member] = first
-        before[member] = -1 - cluster
-        if first >= 0:
-            before[first] = member
-        head[cluster] = member
-
-
-@compiled
-def move(
-    ids: Ints,
-    goals: Ints,
-    counts: Ints,
-    assignment: NDArray[np.signedinteger[Any]],
-    sizes: Ints,
-    events: Ints,
-    head: Links,
-    after: Links,
-    before: Links,
-    least: int,
-) -> int:
-    """Move ids to other clusters, which must keep `least` members; how many moved."""
-    moved = 0
-    for number in range(len(ids)):
-        member, goal = ids[number], goals[number]
-        own = assignment[member]
-        if own == goal or sizes[own] <= least:
-            continue
-        last, following = before[member], after[member]
-        if last < 0:
-            head[own] = following
-        else:
-            after[last] = following
-        if following >= 0:
-            before[following] = last
-        first = head[goal]
-        after[member], before[member] = first, -1 - goal
-        if first >= 0:
-            before[first] = member
-        head[goal] = member
-        assignment[member] = goal
-        sizes[own] -= 1
-        sizes[goal] += 1
-        events[own] -= counts[member]
-        events[goal] += counts[member]
-        moved += 1
-    return moved
-
-
-@compiled
-def list_members(cluster: int, size: int, head: Links, after: Links) -> Ints:
-    """The members of a cluster, of which there are `size`."""
-    members = np.empty(size, np.int64)
-    member = head[cluster]
-    for number in range(size):
-        members[number] = member
-        member = after[member]
-    return members
+def _draw(drawn: NDArray[Any], member: int, own: int, clusters: int, moment: int) -> None:
+    """Put the own cluster in the first place, and others by chance after it, perhaps repeated."""
+    drawn[0] = own
+    first = _mixed(np.uint64(moment) ^ _mixed(np.uint64(member)))
+    for number in range(1, len(drawn)):
+        bits = _mixed(first + np.uint64(number))
+        drawn[number] = np.int64((bits >> np.uint64(32)) * np.uint64(clusters) >> np.uint64(32))
 
 
 @compiled
 def draw_candidates(own: Ints, clusters: int, count: int, moment: int) -> Ints:
     """(count + 1, ids): the own cluster, and `count` drawn at random, perhaps repeated."""
-    drawn = np.empty((count + 1, len(own)), np.int64)
+    drawn = np.empty((len(own), count + 1), np.int64)
     for member in range(len(own)):
-        drawn[0, member] = own[member]
-        bits = _mixed(np.uint64(moment) ^ _mixed(np.uint64(member)))
-        for number in range(1, count + 1):
-            bits = _mixed(bits)
-            drawn[number, member] = np.int64(bits % np.uint64(clusters))
-    return drawn
+        _draw(drawn[member], member, own[member], clusters, moment)
+    return drawn.T
+
+
+@compiled
+def choose_by_tangents(
+    ids: Ints,
+    assignment: NDArray[np.signedinteger[Any]],
+    clusters: int,
+    count: int,
+    moment: int,
+    weight: Floats,
+    mean: Floats,
+    prior: float,
+    owner: Ints,
+    outputs: Floats,
+    slopes: Floats,
+    vectors: Floats,
+    targets: Floats,
+    logistic: bool,
+) -> Ints:
+    """For each id the best of the clusters that `draw_candidates` draws; its own if none is better.
+
+    Best is the least Σ loss + prior/2·‖row − mean‖², the sum being over the events that `owner`
+    puts with the id: it must not decrease.
+    """
+    best = np.empty_like(ids)
+    drawn = np.empty(count + 1, np.uint64)  # unsigned, for faster lookups
+    rows = np.empty((weight.shape[1], count + 1), np.float32)
+    losses, total = np.empty(count + 1, np.float32), np.empty(count + 1, np.float32)
+    event, half = 0, np.float32(prior / 2)
+    for member in range(len(ids)):
+        _draw(drawn, member, assignment[ids[member]], clusters, moment)
+        total[:] = 0
+        for d in range(weight.shape[1]):
+            for k in range(count + 1):
+                rows[d, k] = weight[drawn[k], d]
+            for k in range(count + 1):
+                total[k] += half * (rows[d, k] - mean[d]) ** 2
+        while event < len(owner) and owner[event] == member:
+            _tangent_losses(rows, event, outputs, slopes, vectors, targets, logistic, losses)
+            for k in range(count + 1):
+                total[k] += losses[k]
+            event += 1
+        least = 0
+        for k in range(1, count + 1):
+            if total[k] < total[least]:
+                least = k
+        best[member] = drawn[least]
+    return best
+
+
+@compiled
+def add_tangent_pulls(
+    pulls: NDArray[np.float64],
+    ids: Ints,
+    assignment: NDArray[np.signedinteger[Any]],
+    weight: Floats,
+    owner: Ints,
+    outputs: Floats,
+    slopes: Floats,
+    vectors: Floats,
+    targets: Floats,
+    logistic: bool,
+) -> None:
+    """Add −∂loss/∂row of each event to its owner's: of cross-entropy, or of a squared error."""
+    for event in range(len(owner)):
+        row, target = weight[assignment[ids[owner[event]]]], targets[event]
+        output = np.float64(outputs[event])
+        for d in range(slopes.shape[1]):
+            output += slopes[event, d] * (row[d] - vectors[event, d])
+        error = 1 / (1 + np.exp(-output)) - target if logistic else 2 * (output - target)
+        for d in range(slopes.shape[1]):
+            pulls[owner[event], d] -= error * slopes[event, d]
+
+
+@compiled
+def log_shares(
+    losses: Floats, evidence: NDArray[np.uint8], ids: Ints, scale: float, most: int
+) -> None:
+    """Turn (events, rows) of losses into the logarithms of what to take out, the greatest 0.
+
+    That is `scale` times the loss; 0 where the evidence stands at `most`, for what it would be
+    without an event is not known, and for ids below 0, of which none was observed.
+    """
+    for event in range(len(ids)):
+        row, known = losses[event], evidence[ids[event]]
+        if ids[event] < 0:
+            row[:] = 0
+            continue
+        greatest = np.float32(-np.inf)
+        for k in range(len(row)):
+            row[k] = np.float32(0) if known[k] == most else np.float32(scale) * row[k]
+            greatest = max(greatest, row[k])
+        for k in range(len(row)):
+            row[k] -= greatest

@@ -2,68 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 
-from celrec.clustering import split_methods
-from celrec.clustering.splitter import Splitter
-from celrec.data.replay_buffer import ReplayBuffer
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.errors import CelrecError
+from celrec.training._member_kernels import approach, cut_clusters, look_up, tally
 from celrec.training._online_kernels import draw_candidates, hashed
 from celrec.training.batch import Batch
+from celrec.training.kept_events import KeptEvents
+from celrec.training.latest_evidence import LatestEvidence
 from celrec.training.members import Members
+from celrec.training.moving import Moving
 from celrec.training.online_side import Judge, Tangent
 from celrec.training.plain_side import PlainSide
 from celrec.training.row_descent import Descending
 
 _SWEEP = 4096  # ids at once
+_GROWTH = 8  # looks are no further apart than what there was before, divided by this
 _COMPARED = 512  # rows at once, where two are sought that are alike
-SCHEDULES = ("always", "doubling")
-
-
-@dataclass(frozen=True, slots=True)
-class Moving:
-    """When and how ids move between clusters, and clusters split."""
-
-    latest: int = 20
-    """By how many of its latest events an id is judged (n)."""
-    candidates: int = 10
-    """How many other clusters are tried, drawn at random (m)."""
-    schedule: str = "doubling"
-    """Which ids of a batch are judged: those that come to 1, 2, 4, 8 … events, or `always` all."""
-    prior: float = 1.0
-    """What is added to the loss of a row: prior/2·‖row − mean row‖²."""
-    limit: Callable[[int], float] | float = 100.0
-    """d: a cluster with more than 2·d events is split; a number, or a function, which must not
-    fall, of the events seen so far, each counted once."""
-    merge_within: float | None = None
-    """When all rows are in use and a cluster is to be split, two rows that are no further apart
-    than this become one, to make room; None: never."""
-    own_row_above: float | None = None
-    """An id with more events than this has a cluster to itself; None: no id has."""
-
-    def __post_init__(self) -> None:
-        if self.schedule not in SCHEDULES:
-            raise CelrecError(
-                f"schedule must be one of {', '.join(SCHEDULES)}, not {self.schedule!r}"
-            )
-        for name in ("latest", "candidates", "prior"):
-            if not getattr(self, name) >= 0:
-                raise CelrecError(f"{name} must not be negative, not {getattr(self, name)}")
 
 
 class HardSide(PlainSide):
     """Clusters that ids move between, and that split when they have seen enough.
 
-    After a batch is learned, its events are kept, and those of its ids that are due move to
-    the best of their own cluster and some others:
+    After a batch is learned, its events are kept. At every look, after each batch or less often,
+    those ids that are due move to the best of their own cluster and some others:
 
         argmin_k Σ_{latest events} loss(row k) + prior/2·‖row k − mean row‖².
 
@@ -92,20 +61,29 @@ class HardSide(PlainSide):
         super().__init__(name, table, how, seed=seed)
         self._clusters, self._moving = table, moving
         self.members = Members(table)
-        self._place, self._moments = place, moments
-        columns: dict[str, DTypeLike] = {"others": (np.int32, tables - 1), "target": np.float32}
-        if moments:
-            columns["moment"] = np.int64
-        self.buffer = ReplayBuffer(moving.latest, columns, ids=table.num_embeddings)
-        self._splitter = Splitter(threshold="balanced")
+        ids = table.num_embeddings
+        self.buffer = KeptEvents(moving.latest, place, tables, ids=ids, moments=moments)
+        self._evidence = LatestEvidence(name, table, self.buffer, moving)
         self._mean = torch.zeros(table.embedding_dim)
         self._free: int | None = None
-        self.events = self.moved = 0
+        self._due: list[NDArray[np.int64]] = []
+        """Who is to be judged at the next look, perhaps repeated."""
+        self._seen: list[NDArray[np.int64]] = []
+        """Whose events have come since the last look, perhaps repeated."""
+        self.events = self.moved = self._looked = 0
 
     @property
     def counts(self) -> NDArray[np.int64]:
         """See `OnlineSide`."""
         return self.buffer.counts
+
+    def lookup(self, ids: Tensor) -> Tensor:
+        """See `OnlineSide`."""
+        assignment = self._clusters.assignment.numpy()
+        weight = self._clusters.weight.detach().numpy()
+        rows, vectors = look_up(ids.contiguous().numpy(), assignment, weight)
+        self._looked_up = torch.from_numpy(rows)
+        return torch.from_numpy(vectors)
 
     def observe(
         self,
@@ -117,42 +95,35 @@ class HardSide(PlainSide):
         again: bool,
         tangent: Tangent | None = None,
     ) -> None:
-        """Keep the events, move ids, split clusters."""
+        """Keep the events; where it is time for it, move ids and split clusters."""
         del tangent  # an id is judged by more events than these
         share = max(0.01, 10 / (10 + self.events / max(len(ids), 1)))
-        self._mean.lerp_(vectors[self.name].mean(0), share)
+        approach(self._mean.numpy(), vectors[self.name].numpy(), share)
         self.events += len(ids)
-        different, times = np.unique(ids.numpy(), return_counts=True)
         if again:
+            different, times, before = tally(ids.numpy(), self.buffer.counts)
             # About once in a pass for each id, however many events it has.
-            chance = times / np.maximum(self.buffer.counts[different], 1)
+            chance = times / np.maximum(before, 1)
             due = different[hashed(different, self.events) < chance]
         else:
-            due = self._count(batch, ids.numpy(), different, times)
-        self._reassign(due, judge)
-        touched = np.unique(self._clusters.row_of(torch.from_numpy(different)).numpy())
-        self._grow_clusters(different, touched, judge)
+            different, due = self.members.count(ids.numpy(), self.buffer.counts)
+            self.buffer.store(batch, ids.numpy())
+        if self._moving.schedule == "always" and not again:
+            self._reassign(different, judge)
+        else:
+            self._due.append(due)
+        self._seen.append(different)
+        if self.events - self._looked >= min(self._moving.every, self.events // _GROWTH):
+            self._look(judge)
 
-    def _count(
-        self,
-        batch: Batch,
-        ids: NDArray[np.int64],
-        different: NDArray[np.int64],
-        times: NDArray[np.int64],
-    ) -> NDArray[np.int64]:
-        """Keep new events; those of their ids that are due to be judged."""
-        known = self.buffer.counts
-        before = np.zeros(len(different), np.int64)
-        met = different < len(known)
-        before[met] = known[different[met]]
-        event = {"others": self._others(batch), "target": batch.target.numpy()}
-        if self._moments and batch.moment is not None:
-            event["moment"] = batch.moment.numpy()
-        self.buffer.insert(ids, **event)
-        self.members.count(different, different[before == 0], times)
-        if self._moving.schedule == "always":
-            return different
-        return different[_bits(before + times) > _bits(before)]
+    def _look(self, judge: Judge) -> None:
+        """Move ids and split clusters, for all events since the last time."""
+        due, seen = _together(self._due), _together(self._seen)
+        self._due, self._seen, self._looked = [], [], self.events
+        self._reassign(due, judge)
+        if self._moving.own_row_above is not None:
+            self._part(seen[self.buffer.counts[seen] > self._moving.own_row_above])
+        self._split_crowded(seen, judge)
 
     def sweep(self, judge: Judge) -> None:
         """See `OnlineSide`."""
@@ -162,12 +133,7 @@ class HardSide(PlainSide):
 
     def latest(self, ids: NDArray[np.int64]) -> Batch:
         """See `OnlineSide`."""
-        return self.replay(ids)[1]
-
-    def replay(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], Batch]:
-        """The kept events of some ids, and whose each is: a position in `ids`."""
-        owner, columns = self.buffer.events(ids)
-        return owner, self._as_batch(torch.from_numpy(ids[owner]), columns)
+        return self.buffer.replay(ids)[1]
 
     def grow(self, ids: int) -> None:
         """See `OnlineSide`."""
@@ -186,6 +152,9 @@ class HardSide(PlainSide):
             "members": self.members.state_dict(),
             "buffer": self.buffer.state_dict(),
             "mean": self._mean,
+            "due": torch.from_numpy(_together(self._due)),
+            "seen": torch.from_numpy(_together(self._seen)),
+            "looked": self._looked,
             "events": self.events,
             "moved": self.moved,
         }
@@ -196,53 +165,44 @@ class HardSide(PlainSide):
         self.members.load_state_dict(state["members"])
         self.buffer.load_state_dict(state["buffer"])
         self._mean = state["mean"].clone()
+        self._due, self._seen = [state["due"].numpy().copy()], [state["seen"].numpy().copy()]
+        self._looked = int(state["looked"])
         self.events, self.moved = int(state["events"]), int(state["moved"])
 
     def _reassign(self, ids: NDArray[np.int64], judge: Judge) -> None:
-        clusters = self._clusters.num_clusters
-        if clusters == 1 or not len(ids) or not self._moving.candidates:
-            return
-        own = self._clusters.row_of(torch.from_numpy(ids)).numpy()
-        moment = (self.events ^ (self._seed << 32)) % 2**63
-        drawn = draw_candidates(own, clusters, self._moving.candidates, moment)
-        owner, batch = self.replay(ids)
-        rows = self._clusters.weight.detach()[torch.from_numpy(drawn)]  # (candidates, ids, dim)
-        losses = judge.losses(self.name, batch, rows[:, torch.from_numpy(owner)])
-        total = self._moving.prior / 2 * (rows - self._mean).square().sum(-1)
-        total.index_add_(1, torch.from_numpy(owner), losses)
-        best = drawn[total.argmin(0).numpy(), np.arange(len(ids))]
-        self.moved += self.members.move(ids, best, self.buffer.counts)
+        if self._clusters.num_clusters > 1 and len(ids) and self._moving.candidates:
+            moment = (self.events ^ (self._seed << 32)) % 2**63
+            best = self._evidence.best(ids, self._mean, moment, judge)
+            self.moved += self.members.move(ids, best, self.buffer.counts)
 
-    def _grow_clusters(
-        self, ids: NDArray[np.int64], touched: NDArray[np.int64], judge: Judge
-    ) -> None:
-        table, members, limit = self._clusters, self.members, self._moving.own_row_above
-        if limit is not None:
-            warm = ids[self.buffer.counts[ids] > limit]
-            shared = members.sizes[self._clusters.row_of(torch.from_numpy(warm)).numpy()] > 1
-            for member in warm[shared]:  # each once, when it leaves
-                own = int(table.assignment[member])
-                if members.sizes[own] > 1:
-                    if not self._has_room(own):
-                        break
-                    self._open(own, np.array([member]))
-        given = self._moving.limit
-        most = 2 * (given(int(members.events.sum())) if callable(given) else given)
-        waiting = [int(cluster) for cluster in touched]
-        while waiting := [c for c in waiting if members.events[c] > most and members.sizes[c] > 1]:
-            cluster = max(waiting, key=lambda one: (members.events[one], -one))
-            if not self._has_room(cluster):
-                break
-            waiting.append(self._split(cluster, judge))
+    def _part(self, warm: NDArray[np.int64]) -> None:
+        """Give ids clusters of their own, as long as there are rows."""
+        assignment = self._clusters.assignment.numpy()
+        for member in warm[self.members.sizes[assignment[warm]] > 1]:  # each once, when it leaves
+            own = int(assignment[member])
+            if self.members.sizes[own] > 1:
+                if not self._room(own):
+                    break
+                new = self._open(np.array([own]))
+                self.members.move(np.array([member]), new, self.buffer.counts)
 
-    def _has_room(self, cluster: int) -> bool:
-        """Whether another cluster can be opened; two that are alike are merged if need be."""
+    def _split_crowded(self, ids: NDArray[np.int64], judge: Judge) -> None:
+        """Split the clusters of these ids that have too many events, those with most first."""
+        limit = self._moving.limit
+        most = 2 * float(limit(self.members.all_events) if callable(limit) else limit)
+        while len(crowded := self.members.crowded(ids, most)):
+            room = self._room(int(crowded[0]))
+            if not room:
+                return
+            # All at once: a split changes no vector, and so no gradient of others.
+            ids = np.concatenate([ids, self._split(crowded[:room], room, most, judge)])
+
+    def _room(self, cluster: int) -> int:
+        """How many clusters can be opened; two that are alike are merged if there is no other."""
         table, within = self._clusters, self._moving.merge_within
-        if table.num_clusters < table.max_clusters or self._free is not None:
-            return True
-        if within is None:
-            return False
         every = table.num_clusters
+        if every < table.max_clusters or within is None:
+            return table.max_clusters - every
         some = np.unique(draw_candidates(np.array([cluster]), every, _COMPARED, self.events)[1:])
         rows = table.weight.detach()[torch.from_numpy(some)]
         apart = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
@@ -250,7 +210,7 @@ class HardSide(PlainSide):
         apart[apart == 0] = torch.inf
         first, second = divmod(int(apart.argmin()), len(some))
         if not float(apart[first, second]) <= within:
-            return False
+            return 0
         kept, gone = sorted(int(some[one]) for one in (first, second))
         if cluster == gone:
             kept, gone = gone, kept
@@ -258,43 +218,39 @@ class HardSide(PlainSide):
         if table.unseen_cluster == gone:
             table.unseen_cluster = kept
         self._free = gone
-        return True
+        return 1
 
-    def _split(self, cluster: int, judge: Judge) -> int:
-        ids = np.sort(self.members.of(cluster))
-        owner, batch = self.replay(ids)
-        gradients = torch.zeros(len(ids), self._clusters.embedding_dim)
-        if len(owner):
-            pulls = -judge.gradients(self.name, batch)
-            gradients.index_add_(0, torch.from_numpy(owner), pulls)
-        counts = torch.from_numpy(self.buffer.counts[ids])
-        split = split_methods.Members(gradients, counts)
-        leaving = self._splitter.leaving(split, torch.Generator())
-        return self._open(cluster, ids[leaving.numpy()])
+    def _split(
+        self, clusters: NDArray[np.int64], room: int, most: float, judge: Judge
+    ) -> NDArray[np.int64]:
+        """Cut clusters, and what comes of them, until none has too many events; their members."""
+        ids, ends = self.members.of_all(clusters)
+        pulls, counts = self._evidence.pulls(ids, judge), self.buffer.counts
+        if not np.isfinite(pulls).all():
+            raise CelrecError(
+                "gradients must be finite; lower the learning rate if training diverged"
+            )
+        fresh = self._clusters.num_clusters + np.arange(min(room, len(ids) - len(clusters)))
+        if self._free is not None:
+            fresh = np.array([self._free])
+        goals, parents = cut_clusters(clusters, ends, pulls, counts[ids], most, fresh)
+        self._open(parents)
+        self.members.move(ids, goals, counts)
+        return ids
 
-    def _open(self, parent: int, leaving: NDArray[np.int64]) -> int:
+    def _open(self, parents: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Open a cluster for each of some parents, which goes on as that one does."""
         if self._free is None:
-            new = self._clusters.open(parent)
+            new = np.array(self._clusters.open_all(parents.tolist()))
         else:
-            new, self._free = self._free, None
-            self._clusters.reopen(new, parent)
-        self._descent.copy(parent, new)
-        goals = np.full(len(leaving), new)
-        self.members.move(leaving, goals, self.buffer.counts)
+            new, self._free = np.array([self._free]), None
+            self._clusters.reopen(int(new[0]), int(parents[0]))
+        self._descent.copy(parents, new)
         return new
 
-    def _others(self, batch: Batch) -> NDArray[np.int64]:
-        ids = batch.ids()
-        del ids[self._place]
-        return torch.stack(ids, -1).numpy()
 
-    def _as_batch(self, own: Tensor, columns: dict[str, NDArray[Any]]) -> Batch:
-        ids = list(torch.from_numpy(columns["others"].astype(np.int64)).unbind(-1))
-        ids.insert(self._place, own)
-        moment = torch.from_numpy(columns["moment"]) if self._moments else None
-        return Batch.of(ids, torch.from_numpy(columns["target"]), moment)
-
-
-def _bits(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many binary digits each has: one more at 1, 2, 4, 8 and so on."""
-    return np.frexp(counts.astype(np.float64))[1].astype(np.int64)
+def _together(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """The different ids in any of them, in ascending order."""
+    if len(parts) == 1:
+        return parts[0]
+    return np.unique(np.concatenate([np.empty(0, np.int64), *parts]))

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from celrec.embeddings.clustered import ClusteredEmbedding
-from celrec.training._online_kernels import enlist, list_members, move
+from celrec.training._member_kernels import crowded_clusters, enlist, list_members, move
 
 
 class Members:
@@ -26,6 +26,8 @@ class Members:
         self._head = np.full(table.max_clusters, -1, np.int32)
         self._after = self._before = np.empty(0, np.int32)
         self.grow(table.num_embeddings)
+        self.all_events = 0
+        """Those of all clusters together."""
 
     def grow(self, ids: int) -> None:
         """Make room for more ids."""
@@ -34,14 +36,23 @@ class Members:
         self._before = np.concatenate([self._before, more])
 
     def count(
-        self, ids: NDArray[np.int64], new: NDArray[np.int64], times: NDArray[np.int64]
-    ) -> None:
-        """Take notice of events: the different ids, how often each occurs, and who is new."""
-        assignment = self._table.assignment.numpy()
-        clusters = assignment[new].astype(np.int64)
-        enlist(new, clusters, self._head, self._after, self._before)
-        np.add.at(self.sizes, clusters, 1)
-        np.add.at(self.events, assignment[ids], times)
+        self, ids: NDArray[np.int64], counts: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Take notice of events of these ids, `counts` being those of all ids before.
+
+        Gives the different ids, and those that have come to 1, 2, 4, 8 … events.
+        """
+        self.all_events += len(ids)
+        return enlist(
+            ids,
+            counts,
+            self._table.assignment.numpy(),
+            self.sizes,
+            self.events,
+            self._head,
+            self._after,
+            self._before,
+        )
 
     def move(
         self, ids: NDArray[np.int64], goals: NDArray[np.int64], counts: NDArray[np.int64]
@@ -81,7 +92,19 @@ class Members:
 
     def of(self, cluster: int) -> NDArray[np.int64]:
         """The members of a cluster, those that joined last first."""
-        return list_members(cluster, int(self.sizes[cluster]), self._head, self._after)
+        return self.of_all(np.array([cluster]))[0]
+
+    def of_all(self, clusters: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The members of clusters, one after the other, and their numbers added up from 0."""
+        return list_members(clusters, self.sizes, self._head, self._after)
+
+    def crowded(self, ids: NDArray[np.int64], most: float) -> NDArray[np.int64]:
+        """Those clusters of ids that have several members with more than `most` events.
+
+        Those with most events come first.
+        """
+        assignment = self._table.assignment.numpy()
+        return crowded_clusters(ids, assignment, self.sizes, self.events, most)
 
     @property
     def nbytes(self) -> int:
@@ -97,6 +120,7 @@ class Members:
         """Take up what `state_dict` gave."""
         for name in _PARTS:
             setattr(self, name, state[name].numpy().copy())
+        self.all_events = int(self.events.sum())
 
 
 _PARTS = ("sizes", "events", "_head", "_after", "_before")

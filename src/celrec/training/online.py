@@ -12,7 +12,8 @@ from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.shared_rows import SharedRows
 from celrec.errors import CelrecError
 from celrec.training.composed_side import ComposedSide
-from celrec.training.hard_side import HardSide, Moving
+from celrec.training.hard_side import HardSide
+from celrec.training.moving import Moving
 from celrec.training.online_side import OnlineSide
 from celrec.training.online_trainer import OnlineTrainer
 from celrec.training.personal_side import PersonalSide

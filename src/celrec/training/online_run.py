@@ -19,12 +19,14 @@ from celrec.errors import CelrecError
 from celrec.training.batch import Batch
 from celrec.training.checkpoint_folder import CheckpointFolder
 from celrec.training.fitting_events import FittingEvents
+from celrec.training.forgetting import Forgetting
 from celrec.training.known_ids import KnownIds
 from celrec.training.plan import Plan
 from celrec.training.recommender import Recommender
 from celrec.training.rejected_file import RejectedFile
 from celrec.training.run_folder import Run, ids_table, load_run, write_run
 from celrec.training.run_lock import RunLock, lock_run
+from celrec.training.silence import Silence
 from celrec.training.state_file import load_state, save_state
 from celrec.training.stream_model import online_settings, stream_model, stream_plan
 
@@ -73,6 +75,7 @@ class OnlineRun:
         model: Recommender,
         source: dict[str, Any],
         tables: dict[str, KnownIds],
+        forgetting: Forgetting,
         rejected_bytes: int = 0,
     ) -> None:
         """See `start` and `resume`."""
@@ -90,6 +93,7 @@ class OnlineRun:
         """What was wrong with checkpoints that had to be passed over."""
         self._checkpoints = CheckpointFolder(folder)
         self._rejected = RejectedFile(folder / "rejected.jsonl", rejected_bytes)
+        self._forgetting = forgetting
         self._saved: tuple[object, ...] | None = None
 
     @classmethod
@@ -101,22 +105,27 @@ class OnlineRun:
         *,
         source: Mapping[str, Any] | None = None,
         expected_ids: int | None = None,
+        forget_after: Silence | None = None,
     ) -> OnlineRun:
         """A run that has learned nothing yet, in a new folder.
 
         `columns` are the names of further columns of ids; `source` is noted in the checkpoints.
-        `compression` must be a number of rows, or a share of the `expected_ids` of a table.
+        `compression` must be a number of rows, or a share of the `expected_ids` of a table. Ids
+        that are silent for longer than `forget_after` are dropped in time; None: no id is.
         """
         place = Path(folder)
         plan = stream_plan(plan, expected_ids)
         model = stream_model(plan, columns)
+        forgetting = Forgetting(forget_after)
+        forgetting.check(model, plan.embedding)
         lock = lock_run(place)
         try:
             if CheckpointFolder(place).whole():
                 raise CelrecError(f"{folder}: holds a run already; resume it, or name a new folder")
             CheckpointFolder(place).tidy()
-            tables = {name: KnownIds() for name in model.whole_tables}
-            run = cls(place, lock, plan, model, dict(source or {}), tables)
+            moments = None if forget_after is None else np.empty(0, np.int64)
+            tables = {name: KnownIds(moments=moments) for name in model.whole_tables}
+            run = cls(place, lock, plan, model, dict(source or {}), tables, forgetting)
         except BaseException:
             lock.release()
             raise
@@ -160,16 +169,20 @@ class OnlineRun:
         frames = {"users": known.users, "items": known.items, **known.columns}
         maps = {"users": known.known.user_ids, "items": known.known.item_ids}
         maps |= {name: column.ids for name, column in known.known.columns.items()}
+        moments = {name: part.numpy() for name, part in state.get("moments", {}).items()}
         tables = {
             name: KnownIds(
                 maps[name],
                 frame.get_column("interactions").to_numpy(),
                 state["sums"][name].numpy(),
+                moments.get(name),
             )
             for name, frame in frames.items()
         }
         run = cls(
-            place, lock, known.plan, known.model, known.source, tables, about["rejected_bytes"]
+            *(place, lock, known.plan, known.model, known.source, tables),
+            Forgetting.from_state(state.get("forgetting", {})),
+            about["rejected_bytes"],
         )
         run.trainer.load_state_dict(state["trainer"])
         run.offset, run.rejected = about["offset"], known.result["rejected"]
@@ -186,6 +199,11 @@ class OnlineRun:
     def late(self) -> int:
         """How many events had a lower timestamp than one before them."""
         return int((self.offset or {}).get("late", 0))
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """How many ids of each kind were dropped."""
+        return {name: self._forgetting.dropped.get(name, 0) for name in self.tables}
 
     @property
     def rows(self) -> dict[str, int]:
@@ -207,6 +225,7 @@ class OnlineRun:
         names = ["user", "item", *map(further, self.model.column_names)]
         if missing := [name for name in names if name not in frame.columns]:
             raise CelrecError(f"events have no column {missing[0]!r}; name it to the source")
+        moments = self._forgetting.moments(frame, self.events)
         ids = [
             table.numbers(frame.get_column(name))
             for name, table in zip(names, self.tables.values(), strict=True)
@@ -228,7 +247,8 @@ class OnlineRun:
                     "more; look for targets far from all others, and start a new run without them"
                 )
             for table, numbers in zip(self.tables.values(), ids, strict=True):
-                table.add(numbers, targets)
+                table.add(numbers, targets, moments)
+            self._forgetting.look(self.tables, self.trainer)
         self._rejected.add([*events.rejected, *unfit])
         self.rejected += len(events.rejected) + len(unfit)
         self.offset = events.offset
@@ -247,6 +267,12 @@ class OnlineRun:
         state = {
             "trainer": self.trainer.state_dict(),
             "sums": {name: torch.from_numpy(table.sums) for name, table in self.tables.items()},
+            "moments": {
+                name: torch.from_numpy(table.moments)
+                for name, table in self.tables.items()
+                if table.moments is not None
+            },
+            "forgetting": self._forgetting.state_dict(),
             "notes": dict(notes or {}),
         }
         rows = self.model.whole_tables
@@ -297,4 +323,5 @@ class OnlineRun:
             return None
         latest = self.trainer.history
         owner, columns = latest.events(np.arange(latest.num_ids))
-        return pl.DataFrame({"user": owner.astype(np.int32), "item": columns["item"]})
+        past = pl.DataFrame({"user": owner.astype(np.int32), "item": columns["item"]})
+        return past.filter(pl.col("item") >= 0)  # others were dropped

@@ -37,6 +37,14 @@ class Judge(Protocol):
     def gradients(self, side: str, batch: Batch) -> Tensor:
         """(events, dim): the gradient of each loss at the vector of `side`."""
 
+    def tangent(
+        self, side: str, batch: Batch, vectors: Mapping[str, Tensor] | None = None
+    ) -> Tangent | None:
+        """The outputs to first order in the vectors of `side`; None if they are no numbers.
+
+        All vectors are given or looked up.
+        """
+
 
 class Tangent(NamedTuple):
     """What outputs are to first order in the vectors of one table, event by event.
@@ -109,6 +117,19 @@ class OnlineSide(ABC):
     @abstractmethod
     def grow(self, ids: int) -> None:
         """Make room for more ids."""
+
+    def keep(self, ids: NDArray[np.int64]) -> None:
+        """Let only these ids remain, which ascend, numbered anew from 0."""
+        raise CelrecError(
+            f"{type(self).__name__} cannot drop ids, {len(ids):,} of {self.table.num_embeddings:,} "
+            "were to be kept; take a table that can"
+        )
+
+    def renumber(self, place: int, numbers: NDArray[np.int64]) -> None:  # noqa: B027
+        """Take up that ids of another table, at `place` among all, have other numbers, or none.
+
+        `numbers` tells those by what they were, −1 for ids that are gone.
+        """
 
     @property
     @abstractmethod

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from celrec.data.replay_buffer import ReplayBuffer
@@ -14,6 +15,9 @@ from celrec.training.batch import Batch
 from celrec.training.losses import LOSSES
 from celrec.training.online_side import OnlineSide, Tangent
 from celrec.training.recommender import HISTORY, Recommender
+
+_PARTNERS = {"users": ("items", "item"), "items": ("users", "user")}
+"""The side opposite to each, and the name of its ids in a batch."""
 
 
 class OnlineTrainer:
@@ -131,6 +135,27 @@ class OnlineTrainer:
             total = self.recommender.loss.of_samples(outputs, batch.target).sum()
             return torch.autograd.grad(total, own)[0]
 
+    def tangent(
+        self, side: str, batch: Batch, vectors: Mapping[str, Tensor] | None = None
+    ) -> Tangent | None:
+        """See `Judge`."""
+        if self.recommender.model.linear and side in _PARTNERS:
+            partner, ids = _PARTNERS[side]
+            if vectors is None:
+                vectors = {partner: self.sides[partner].lookup(getattr(batch, ids))}
+            constant, slope = self.recommender.model.line(vectors[partner])
+            return Tangent(constant, slope, torch.zeros_like(slope))
+        if vectors is None:
+            batch = self._with_history(batch)
+            vectors = self._look_up(batch)
+        with torch.enable_grad():
+            own = vectors[side].detach().requires_grad_()
+            outputs = self.recommender.output_from(batch, {**vectors, side: own})
+            if outputs.ndim != 1:
+                return None
+            slope = torch.autograd.grad(outputs.sum(), own, materialize_grads=True)[0]
+        return Tangent(outputs.detach(), slope.contiguous(), own.detach())
+
     def _observe(
         self,
         side: OnlineSide,
@@ -155,6 +180,23 @@ class OnlineTrainer:
         """Judge all ids once more by what is known of them."""
         for side in self.sides.values():
             side.sweep(self)
+
+    def keep(self, name: str, ids: NDArray[np.int64]) -> None:
+        """Let only these ids of a table remain, which ascend, numbered anew from 0.
+
+        Where others kept events with one that is gone, that is nobody's from now on; a dropped
+        item is in no history any more. One that comes again is a new id.
+        """
+        numbers = np.full(self.sides[name].table.num_embeddings, -1)
+        numbers[ids] = np.arange(len(ids))
+        self.sides[name].keep(ids)
+        for side in self.sides.values():
+            if side.name != name:
+                side.renumber(list(self.sides).index(name), numbers)
+        if name == "users":
+            self.history.keep(ids)
+        elif name == "items":
+            self.history.renumber("item", numbers)
 
     @property
     def nbytes(self) -> int:
@@ -224,6 +266,7 @@ class OnlineTrainer:
             return batch
         owner, columns = self.history.events(batch.user.numpy())
         before = columns["moment"] < batch.moment.numpy()[owner]
+        before &= columns["item"] >= 0  # others were dropped
         owner, items = owner[before], columns["item"][before]
         counts = np.bincount(owner, minlength=len(batch.user))
         place = np.arange(len(owner)) + length - np.cumsum(counts)[owner]

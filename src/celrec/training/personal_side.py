@@ -95,6 +95,18 @@ class PersonalSide(OnlineSide):
         self._inner.grow(ids)
         self._personal.follow()
 
+    def keep(self, ids: NDArray[np.int64]) -> None:
+        """See `OnlineSide`."""
+        kept = torch.from_numpy(ids)
+        rows = self._personal.rows_left(kept)
+        self._inner.keep(ids)
+        self._personal.follow_kept(kept)
+        self._descent.keep(rows.numpy())
+
+    def renumber(self, place: int, numbers: NDArray[np.int64]) -> None:
+        """See `OnlineSide`."""
+        self._inner.renumber(place, numbers)
+
     @property
     def nbytes(self) -> int:
         """What the descents hold."""
@@ -137,3 +149,13 @@ class _Shifted:
     def gradients(self, side: str, batch: Batch) -> Tensor:
         """See `Judge`."""
         return self.judge.gradients(side, batch)
+
+    def tangent(
+        self, side: str, batch: Batch, vectors: Mapping[str, Tensor] | None = None
+    ) -> Tangent | None:
+        """See `Judge`."""
+        found = self.judge.tangent(side, batch, vectors)
+        if found is None:
+            return None
+        offsets = self.table.offsets(batch.ids()[self.place])
+        return found._replace(vector=found.vector - offsets)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from celrec.embeddings.full import FullEmbedding
@@ -42,10 +43,21 @@ class PlainSide(OnlineSide):
         """See `OnlineSide`."""
         before = self.table.num_embeddings
         self.table.grow(ids)
+        self._scatter(before)
+
+    def keep(self, ids: NDArray[np.int64]) -> None:
+        """See `OnlineSide`."""
+        kept = torch.from_numpy(ids)
+        rows = self._rows.rows_left(kept)
+        self.table.keep(kept)
+        self._descent.keep(rows.numpy())
+        self._scatter(len(ids))
+
+    def _scatter(self, first: int) -> None:
         if not isinstance(self.table, FullEmbedding):
             return
-        rows = self.table.weight.detach()[before:ids]
-        noise = np.random.default_rng([self._seed, before]).standard_normal(rows.shape)
+        rows = self.table.weight.detach()[first:-1]
+        noise = np.random.default_rng([self._seed, first]).standard_normal(rows.shape)
         rows += self._spread * torch.from_numpy(noise.astype(np.float32))
         if self._how.non_negative:
             rows.abs_()

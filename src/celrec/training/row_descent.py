@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from celrec.errors import CelrecError
-from celrec.training._online_kernels import descend_rows, sum_by_row
+from celrec.training._row_kernels import descend_rows, sum_by_row
 
 RULES = ("adagrad", "sgd")
 
@@ -111,11 +113,21 @@ class RowDescent:
         if moved or len(self._table) != len(self._weight):
             self._follow()
 
-    def copy(self, row: int, new: int) -> None:
-        """Let a new row have the state of another."""
+    def copy(self, rows: Iterable[int], new: Iterable[int]) -> None:
+        """Let new rows have the state of others, one after the other."""
         self._follow_if_moved()
         if len(self._squares):
-            self._squares[new] = self._squares[row]
+            for known, other in zip(rows, new, strict=True):
+                self._squares[other] = self._squares[known]
+
+    def keep(self, rows: NDArray[np.int64]) -> None:
+        """Take up that what were these rows are the first ones of the table now."""
+        if self._how.rule == "adagrad":
+            before, size = self._squares, (len(rows), self._squares.shape[1])
+            self._squares = np.full(size, self._how.first_square, np.float32)
+            known = rows < len(before)  # others have come since the last step
+            self._squares[known] = before[rows[known]]
+        self._follow()
 
     def state_dict(self) -> dict[str, Tensor]:
         """AdaGrad's sums."""

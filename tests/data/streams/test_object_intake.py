@@ -10,8 +10,8 @@ GOOD = {"user": 1, "item": "a", "rating": 5}
 
 def take(events, roles=None, after=None):
     intake = ObjectIntake(roles or Columns(), after or {})
-    frame, rejected = intake.take(events, {}, lambda row: (str(row), ""))
-    return intake, frame, {int(event.place): event.reason for event in rejected}
+    taken = intake.take(events, {}, lambda row: (str(row), ""))
+    return intake, taken.frame, {int(event.place): event.reason for event in taken.rejected}
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ import threading
 import time
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from celrec.data.streams.redis_source import RedisSource
 from celrec.errors import CelrecError
@@ -101,6 +103,210 @@ def test_a_lost_group_is_made_again_behind_the_checkpoint(make, client, stream):
     client.xgroup_destroy(stream, "celrec")
     add(client, stream, 6)
     assert users(next(batches) for _ in range(3)) == [6]
+
+
+def test_what_the_group_takes_for_done_is_read_again_if_the_offset_says_so(make, client, stream):
+    add(client, stream, *range(10))
+    source = make()
+    batches = gathered(source, 10, size=3)
+    for batch in batches[:3]:
+        source.acknowledge(batch.offset)
+    for number, batch in enumerate(batches):  # as if all checkpoints after it were damaged
+        source = make()
+        rest = gathered(source, 10 - 3 * (number + 1), after=batch.offset) if number < 3 else []
+        assert users(rest) == list(range(3 * (number + 1), 10))
+    source.acknowledge(batches[-1].offset)
+    source = make()
+    rest = gathered(source, 7, after=batches[0].offset)
+    source.acknowledge(rest[-1].offset)
+    assert waiting(client, stream) == 0
+
+
+def test_reading_again_goes_on_after_the_connection_was_lost(make, redis_stream):
+    server, stream = redis_stream
+    add(server.client, stream, *range(12))
+    source = make()
+    first, second, third, *_ = gathered(source, 9, size=3)
+    source.acknowledge(second.offset)  # so that 6, 7 and 8 are pending
+    source.close()
+    source = make()
+    batches = source.batches(2, first.offset)
+    found = [next(batches)]
+    server.kill()
+    try:
+        found.append(next(batches))
+    finally:
+        server.start()
+    while len(rows(found)) < 9 and len(found) < 100:
+        found.append(next(batches))
+    assert users(found) == list(range(3, 12))
+    source.acknowledge(found[-1].offset)
+    assert waiting(server.client, stream) == 0
+    assert third.offset["last"] < found[-1].offset["last"]
+
+
+def test_entries_that_were_trimmed_and_are_due_again_are_told_in_one_line(make, client, stream):
+    add(client, stream, *range(10))
+    source = make()
+    first, second, *_, last = gathered(source, 10, size=2)
+    source.acknowledge(last.offset)
+    client.xtrim(stream, maxlen=3, approximate=False)
+    batches = gathered(make(), 4, after=first.offset)
+    place = f"stream {stream}, after entry {first.offset['last']}"
+    assert rejections(batches) == [(place, "5 entries are no longer in the stream")]
+    assert users(batches) == [7, 8, 9]
+    for batch in batches:  # it is told once
+        assert next(make().batches(9, batch.offset)).rejected == ()
+    client.xtrim(stream, maxlen=0, approximate=False)
+    (told, *_) = gathered(make(), 1, after=second.offset)
+    assert told.rejected[0].reason == "6 entries are no longer in the stream"
+    add(client, stream, 10)
+    assert users(gathered(make(), 1, after=told.offset)) == [10]
+
+
+def test_entries_that_are_trimmed_when_they_are_learned_are_not_missed(make, client, stream):
+    add(client, stream, *range(4))
+    client.xtrim(stream, maxlen=3, approximate=False)  # what nobody was to read
+    source = make()
+    first, *_ = gathered(source, 3, size=2)
+    source.acknowledge(first.offset)
+    client.xtrim(stream, maxlen=1, approximate=False)
+    batches = gathered(make(), 1, after=first.offset)
+    assert (users(batches), rejections(batches)) == ([3], [])
+    add(client, stream, *range(4, 9))
+    source = make(consumer="other")  # without an offset the group is trusted
+    batches = gathered(source, 5)
+    assert batches[-1].offset["entries"] == 9
+    client.xtrim(stream, maxlen=0, approximate=False)
+    assert next(make().batches(9, batches[-1].offset)).rejected == ()
+
+
+def test_a_removed_entry_after_the_offset_is_told_once(make, client, stream):
+    add(client, stream, *range(6))
+    first, *_ = gathered(make(), 6, size=2)
+    ids = [entry_id for entry_id, _ in client.xrange(stream)]
+    client.xdel(stream, ids[3])
+    for _ in range(2):  # as long as no checkpoint holds it
+        source = make()
+        batches = gathered(source, 4, after=first.offset)
+        assert users(batches) == [2, 4, 5]
+        assert [place.rpartition(" ")[2] for place, _ in rejections(batches)] == [ids[3].decode()]
+    source.acknowledge(batches[0].offset)
+    assert rejections(gathered(make(), 3, after=first.offset)) == []
+    client.xtrim(stream, maxlen=0, approximate=False)
+    assert batches[-1].offset["entries"] == 6
+    assert next(make().batches(9, batches[-1].offset)).rejected == ()
+
+
+def test_removed_entries_that_were_pending_are_told_one_by_one_and_no_more(make, redis_stream):
+    server, stream = redis_stream
+    client = server.client
+    add(client, stream, *range(6))
+    first, *_ = gathered(make(), 6, size=2)
+    client.xtrim(stream, maxlen=1, approximate=False)
+    source = make()
+    batches = source.batches(2, first.offset)
+    found = [next(batches)]
+    server.kill()
+    try:
+        found.append(next(batches))
+    finally:
+        server.start()
+    while len(rows(found)) < 1 and len(found) < 100:
+        found.append(next(batches))
+    client = server.client
+    assert users(found) == [5]
+    assert len(rejections(found)) == 3
+    assert {reason for _, reason in rejections(found)} == {
+        "the entry was removed from the stream before it was read"
+    }
+    assert found[-1].offset["entries"] == 6
+    source.acknowledge(found[-1].offset)
+    assert waiting(client, stream) == 0
+
+
+def test_single_entries_that_somebody_deleted_are_not_missed(make, client, stream):
+    add(client, stream, *range(6))
+    source = make()
+    first, *_, last = gathered(source, 6, size=1)
+    source.acknowledge(last.offset)
+    client.xdel(stream, *[entry_id for entry_id, _ in client.xrange(stream)][2:5])
+    batches = gathered(make(), 2, after=first.offset)
+    assert (users(batches), rejections(batches)) == ([1, 5], [])
+
+
+def test_a_server_that_does_not_count_is_read_all_the_same(make, client, stream, monkeypatch):
+    add(client, stream, *range(4))
+    told = type(client).xinfo_stream
+
+    def uncounted(self, name):  # as Redis 6 does
+        return {k: v for k, v in told(self, name).items() if k != "entries-added"}
+
+    groups = type(client).xinfo_groups
+
+    def unread(self, name):
+        return [{**group, "entries-read": None} for group in groups(self, name)]
+
+    monkeypatch.setattr(type(client), "xinfo_stream", uncounted)
+    monkeypatch.setattr(type(client), "xinfo_groups", unread)
+    source = make()
+    first, last = gathered(source, 4, size=2)
+    assert last.offset["entries"] is None
+    source.acknowledge(last.offset)
+    client.xtrim(stream, maxlen=1, approximate=False)
+    batches = gathered(make(), 1, after=first.offset)
+    assert (users(batches), rejections(batches)) == ([3], [])
+
+
+STEPS = st.lists(
+    st.sampled_from(["add", "read", "keep", "keep unheard", "crash", "fall back", "lose"]),
+    max_size=25,
+)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(STEPS, st.integers(1, 4), st.uuids())
+def test_whatever_happens_each_entry_is_learned_once(redis_server, steps, size, name):
+    """The learned and the offset are kept together, as a run does, and the last two are there."""
+    stream, client, added, learned = str(name), redis_server.client, 0, []
+    client.delete(stream)  # an example may be tried again
+    kept = [([], None)]
+
+    def opened():
+        source = RedisSource(redis_server.url, stream, linger=0.005)
+        return source, source.batches(size, kept[-1][1])
+
+    source, batches = opened()
+    offset = None
+    for step in [*steps, "end"]:
+        if step == "add":
+            add(client, stream, *range(added, added + 3))
+            added += 3
+        elif step == "read":
+            batch = next(batches)
+            learned, offset = learned + users([batch]), batch.offset
+        elif step.startswith("keep") and offset is not None:
+            kept = [*kept[-1:], (learned, offset)]
+            if step == "keep":
+                source.acknowledge(offset)
+        elif step in ("crash", "fall back"):
+            source.close()
+            if step == "fall back" and len(kept) > 1 and kept[0][1] is not None:
+                kept = kept[:1]
+            learned, offset = kept[-1]
+            source, batches = opened()
+        elif step == "lose" and source._reader:  # an answer, and the connection with it
+            client.xreadgroup("celrec", "celrec", {stream: ">"}, count=2)
+            source._reader.disconnected()
+    for number in range(added + 50):
+        if not number or len(learned) < added:
+            batch = next(batches)
+            learned, offset = learned + users([batch]), batch.offset
+    assert learned == list(range(added))
+    source.acknowledge(offset)
+    assert waiting(client, stream) == 0
+    source.close()
+    client.delete(stream)
 
 
 def test_entries_of_a_dead_consumer_are_taken_over(make, client, stream):

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from celrec.data.streams._taken import Taken
 from celrec.data.streams._times import as_times
 from celrec.data.streams.rejected import Rejected
 from celrec.errors import CelrecError
@@ -17,6 +18,7 @@ from celrec.errors import CelrecError
 EXACT_FLOAT = 2.0**53
 """Up to here floats hold every integer."""
 
+_INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32)
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = 60
 
@@ -26,8 +28,8 @@ class Intake:
 
     >>> intake = Intake()
     >>> raw = pl.DataFrame({"user": ["1", "2"], "item": ["a", "b"], "target": ["5", "five"]})
-    >>> frame, rejected = intake.take(raw, {}, lambda row: (f"line {row + 1}", ""))
-    >>> frame.rows(), rejected[0].place, rejected[0].reason
+    >>> taken = intake.take(raw, {}, lambda row: (f"line {row + 1}", ""))
+    >>> taken.frame.rows(), taken.rejected[0].place, taken.rejected[0].reason
     ([('1', 'a', 5.0)], 'line 2', "target 'five' is not a finite number")
     """
 
@@ -35,12 +37,21 @@ class Intake:
         self.dates = dates
         """Whether timestamps are dates and not numbers; None until there was one."""
 
+    def settled(self, schema: Mapping[str, pl.DataType]) -> bool:
+        """Whether what comes of a row of such columns depends on that row alone.
+
+        If so, many batches may be taken at once.
+        """
+        # Integers that may be larger than Int64 become texts, all of a batch or none.
+        wide = any(dtype.is_integer() and dtype not in _INTEGERS for dtype in schema.values())
+        return not wide and (self.dates is not None or "timestamp" not in schema)
+
     def take(
         self,
         raw: pl.DataFrame,
         problems: Mapping[int, str],
         locate: Callable[[int], tuple[str, str]],
-    ) -> tuple[pl.DataFrame, tuple[Rejected, ...]]:
+    ) -> Taken:
         """The good rows of `raw`, and the others with what is wrong with them.
 
         `raw` has columns named as in `Events`. `problems` are rows known to be
@@ -58,20 +69,23 @@ class Intake:
 
         for role in ("user", "item"):
             columns[role] = _ids(raw.get_column(role))
-            judge(role, columns[role].is_null().to_numpy())
+            if columns[role].null_count():
+                judge(role, columns[role].is_null().to_numpy())
         target = raw.get_column("target").cast(pl.Float64, strict=False).cast(pl.Float32)
         columns["target"] = target
         judge("target", ~np.isfinite(target.to_numpy()))  # null becomes NaN
         if "timestamp" in raw.columns:
             times, self.dates = as_times(raw.get_column("timestamp"), usable, self.dates)
             columns["timestamp"] = times
-            judge("timestamp", times.is_null().to_numpy())
+            if times.null_count():
+                judge("timestamp", times.is_null().to_numpy())
         columns |= {name: _ids(raw.get_column(name)) for name in raw.columns if name not in columns}
         frame = pl.DataFrame(columns)
         if not reasons:
-            return frame, ()
-        rejected = tuple(Rejected(*locate(row), reasons[row]) for row in sorted(reasons))
-        return frame.filter(usable), rejected
+            return Taken(frame)
+        places = sorted(reasons)
+        rejected = tuple(Rejected(*locate(row), reasons[row]) for row in places)
+        return Taken(frame.filter(usable), rejected, places)
 
 
 def reason(role: str, value: object, dates: bool | None = None) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from operator import methodcaller
 from typing import Any
 
@@ -10,6 +11,7 @@ import polars as pl
 
 from celrec.data.columns import Columns, further
 from celrec.data.streams._intake import EXACT_FLOAT, Intake, reason
+from celrec.data.streams._taken import Taken
 from celrec.data.streams.events import Offset, no_events
 from celrec.data.streams.rejected import Rejected
 from celrec.errors import CelrecError
@@ -25,8 +27,8 @@ class ObjectIntake:
 
     >>> intake = ObjectIntake(Columns(), {})
     >>> events = [{"uid": 7, "asin": "x", "stars": 4}, {"uid": 8, "asin": "x"}]
-    >>> frame, rejected = intake.take(events, {}, lambda row: (f"entry {row}", ""))
-    >>> frame.rows(), rejected[0].reason, intake.state()["columns"]["item"]
+    >>> taken = intake.take(events, {}, lambda row: (f"entry {row}", ""))
+    >>> taken.frame.rows(), taken.rejected[0].reason, intake.state()["columns"]["item"]
     ([(7, 'x', 4.0)], "no field 'stars' (target)", 'asin')
     """
 
@@ -50,16 +52,52 @@ class ObjectIntake:
         events: Sequence[dict[str, Any]],
         problems: dict[int, str],
         locate: Callable[[int], tuple[str, str]],
-    ) -> tuple[pl.DataFrame, tuple[Rejected, ...]]:
+    ) -> Taken:
         """The good events, and the others with what is wrong with them (see `Intake.take`)."""
         problems = dict(problems)
         if self._columns is None:
             self._columns = self._guess(events, problems)
         if self._columns is None:
             rejected = [Rejected(*locate(row), reason) for row, reason in sorted(problems.items())]
-            return no_events(), tuple(rejected)
+            return Taken(no_events(), tuple(rejected), sorted(problems))
         raw = self._raw(events, self._columns, problems)
         return self._intake.take(raw, problems, locate)
+
+    def take_all(
+        self,
+        batches: Sequence[tuple[Sequence[dict[str, Any]], dict[int, str]]],
+        locate: Callable[[int], tuple[str, str]],
+    ) -> Iterator[Taken]:
+        """What `take` gives for one batch after the other, all of the same length but the last.
+
+        Batches of the same types are taken at once, which is quicker, as soon as it is settled
+        how all are to be read. `locate` is asked by numbers that run through all.
+        """
+        size, told = len(batches[0][0]), 0
+        while not self._settled() and told < len(batches):
+            yield self.take(*batches[told], _after(told * size, locate))
+            told += 1
+        raws, problems = [], []
+        for events, wrong in batches[told:]:
+            problems.append(dict(wrong))
+            raws.append(self._raw(events, self._columns or Columns(), problems[-1]))
+        numbers = range(len(raws))
+        for _, alike in groupby(numbers, lambda number: raws[number].schema):
+            first, *more = alike
+            end = first + 1 + len(more)
+            all_problems = {
+                (number - first) * size + row: problem
+                for number in numbers[first:end]
+                for row, problem in problems[number].items()
+            }
+            where = _after((told + first) * size, locate)
+            taken = self._intake.take(pl.concat(raws[first:end]), all_problems, where)
+            yield from taken.batches(size)
+
+    def _settled(self) -> bool:
+        """Whether what comes of an event does not depend on those before it."""
+        columns = self._columns
+        return columns is not None and (self._intake.dates is not None or not columns.timestamp)
 
     def _guess(self, events: Sequence[dict[str, Any]], problems: dict[int, str]) -> Columns | None:
         """The roles as the first valid event has them; those before it are `problems`."""
@@ -75,10 +113,10 @@ class ObjectIntake:
                 continue
             trouble: dict[int, str] = {}
             raw = self._raw([event], columns, trouble)
-            _, rejected = Intake().take(raw, trouble, lambda _: ("", ""))
-            if not rejected:
+            taken = Intake().take(raw, trouble, lambda _: ("", ""))
+            if not taken.rejected:
                 return columns
-            problems[row] = rejected[0].reason
+            problems[row] = taken.rejected[0].reason
         return None
 
     def _raw(
@@ -93,6 +131,10 @@ class ObjectIntake:
                         problems.setdefault(row, f"no field {key!r} ({role})")
             raw[role] = _series(values, role, problems)
         return pl.DataFrame(raw)
+
+
+def _after(rows: int, locate: Callable[[int], tuple[str, str]]) -> Callable[[int], tuple[str, str]]:
+    return lambda row: locate(rows + row)
 
 
 def _series(values: list[Any], role: str, problems: dict[int, str]) -> pl.Series:

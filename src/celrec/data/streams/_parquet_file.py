@@ -35,13 +35,17 @@ class ParquetFile:
                 "put it back as it was, or start a new run"
             )
         row, intake = after.get("row", 0), Intake(after.get("dates"))
-        for raw in self._frames(row, size):
-            frame, rejected = intake.take(raw, {}, partial(self._locate, raw, row))
-            row += len(raw)
-            yield FileBatch(frame, rejected, {**identity, "row": row, "dates": intake.dates})
+        for block in self._blocks(row, size):
+            while len(block):
+                at_once = len(block) if intake.settled(block.schema) else size
+                raw, block = block[:at_once], block[at_once:]
+                for taken in intake.take(raw, {}, partial(self._locate, raw, row)).batches(size):
+                    row += len(taken)
+                    place = {**identity, "row": row, "dates": intake.dates}
+                    yield FileBatch(taken.frame, taken.rejected, place)
 
-    def _frames(self, row: int, size: int) -> Iterator[pl.DataFrame]:
-        """The columns by role, exactly `size` rows at a time except for the last."""
+    def _blocks(self, row: int, size: int) -> Iterator[pl.DataFrame]:
+        """The columns by role, whole batches of `size` rows at a time except for the last."""
         try:
             scan = pl.scan_parquet(self._path)
             columns = self._roles.resolve(scan.collect_schema().names(), str(self._path))
@@ -51,8 +55,8 @@ class ParquetFile:
             for frame in scan.slice(row).collect_batches(chunk_size=_ROWS, maintain_order=True):
                 rest = pl.concat([rest, frame])
                 whole = len(rest) // size * size
-                for start in range(0, whole, size):
-                    yield rest[start : start + size]
+                if whole:
+                    yield rest[:whole]
                 rest = rest[whole:]
             if len(rest):
                 yield rest

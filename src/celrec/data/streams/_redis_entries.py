@@ -11,10 +11,13 @@ from celrec.data.streams._json_values import json_objects
 Entry: TypeAlias = tuple[bytes, dict[bytes, bytes] | None]
 """The id and the fields, None if the entry is no longer in the stream."""
 
+Number: TypeAlias = tuple[int, int]
+"""What ids are compared by: a time, and a number within it."""
+
 _WHOLE = (b"json", b"event")  # names of a field that holds a JSON object
 
 
-def number_of(entry_id: str | bytes) -> tuple[int, int]:
+def number_of(entry_id: str | bytes) -> Number:
     """An id as what it is compared by.
 
     >>> number_of("1526919030474-55") < number_of("1526919030474-123")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from celrec.data.streams._away import Away
-from celrec.data.streams._redis_entries import Entry
+from celrec.data.streams._redis_entries import Entry, Number, number_of
 from celrec.errors import CelrecError
 
 _DEAD_AFTER = 60_000  # milliseconds
@@ -17,6 +17,16 @@ _SLACK = 5.0  # seconds that an answer may take beyond the time that it was aske
 
 class NoGroup(Exception):  # noqa: N818
     """The group is gone, as after a restart of a server that keeps nothing."""
+
+
+class Held(NamedTuple):
+    """What a stream holds."""
+
+    first: bytes | None
+    """The lowest id."""
+    length: int
+    added: int | None
+    """How many entries were ever added; Redis 6 does not tell."""
 
 
 class RedisGroup:
@@ -59,26 +69,60 @@ class RedisGroup:
     def __str__(self) -> str:
         return self._name
 
-    def open(self, at: str) -> list[Entry]:
-        """Make the group, to begin after `at`, unless it is there; take over what is idle.
+    def open(self, at: str, entries: int | None) -> None:
+        """Make the group, to begin after `at`, unless it is there.
 
-        Returns the entries that were delivered and are no longer in the stream.
+        `entries` is how many were added to the stream up to there, if that is known.
         """
-        gone: list[Entry] = []
         with self._answering():
             try:
-                self._client.xgroup_create(self._stream, self._group, id=at, mkstream=True)
+                self._client.xgroup_create(
+                    self._stream, self._group, id=at, mkstream=True, entries_read=entries
+                )
             except self._errors.ResponseError as error:
                 if not str(error).startswith("BUSYGROUP"):
                     raise
-            reader = (self._stream, self._group, self._consumer)
-            start: bytes | None = None
+
+    def take_over(self) -> list[Entry]:
+        """Take what idle consumers hold; what of it is no longer in the stream."""
+        gone: list[Entry] = []
+        start: bytes | None = None
+        with self._answering():
             while start != b"0-0":
                 start, _, *removed = self._client.xautoclaim(  # Redis 6 does not tell the removed
-                    *reader, _DEAD_AFTER, start_id=start or "0-0", count=_AT_ONCE
+                    *(self._stream, self._group, self._consumer),
+                    _DEAD_AFTER,
+                    start_id=start or "0-0",
+                    count=_AT_ONCE,
                 )
                 gone += [(entry_id, None) for ids in removed for entry_id in ids]
         return gone
+
+    def wind_to(self, last: str, entries: int | None) -> None:
+        """Let what comes after `last` be what nobody got yet, even if somebody did."""
+        if self.delivered()[0] != last:
+            with self._answering():
+                self._client.xgroup_setid(self._stream, self._group, last, entries_read=entries)
+
+    def delivered(self) -> tuple[str, int | None]:
+        """The last id that the group has got, and how many entries there were up to it."""
+        with self._answering():
+            groups = self._client.xinfo_groups(self._stream)
+        found = [group for group in groups if group["name"] == self._group.encode()]
+        if not found:
+            raise NoGroup
+        last: str = found[0]["last-delivered-id"].decode()
+        if number_of(last) > (0, 0):
+            return last, found[0].get("entries-read")
+        held = self.held()
+        return last, None if held.added is None else held.added - held.length
+
+    def held(self) -> Held:
+        """What the stream holds."""
+        with self._answering():
+            told = self._client.xinfo_stream(self._stream)
+        first = told["first-entry"]
+        return Held(first[0] if first else None, told["length"], told.get("entries-added"))
 
     def pending(self, after: str | bytes, count: int) -> list[Entry]:
         """Entries that were delivered to this consumer and not acknowledged, in order."""
@@ -88,11 +132,20 @@ class RedisGroup:
         """Entries that nobody got yet; waits up to some seconds for the first."""
         return self._read(">", count, max(int(seconds * 1000), 1))
 
-    def acknowledge(self, numbers: Sequence[tuple[int, int]]) -> None:
+    def acknowledge(self, numbers: Sequence[Number]) -> None:
         """Tell Redis that these entries need not be kept for this consumer."""
         with self._answering():
             for start in range(0, len(numbers), _AT_ONCE):
                 ids = [f"{moment}-{number}" for moment, number in numbers[start : start + _AT_ONCE]]
+                self._client.xack(self._stream, self._group, *ids)
+
+    def acknowledge_all(self, upto: str) -> None:
+        """The same for all up to an id, whoever holds them."""
+        with self._answering():
+            while held := self._client.xpending_range(
+                self._stream, self._group, "-", upto, _AT_ONCE
+            ):
+                ids = [entry["message_id"] for entry in held]
                 self._client.xack(self._stream, self._group, *ids)
 
     def close(self) -> None:

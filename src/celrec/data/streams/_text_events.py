@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
@@ -17,34 +18,37 @@ from celrec.data.streams._intake import Intake
 from celrec.data.streams._json_values import json_objects
 from celrec.data.streams._object_intake import ObjectIntake
 from celrec.data.streams._records import LONGEST_LINE, Records, RecordSplitter
+from celrec.data.streams._taken import Taken
 from celrec.data.streams.events import Offset, no_events
-from celrec.data.streams.rejected import Rejected
 from celrec.data.text_source import BYTE_ORDER_MARK, TextSource
 from celrec.errors import CelrecError
 
 Format: TypeAlias = Literal["csv", "jsonl"]
 """How the events of a text are written: in delimited fields, or one JSON object a line."""
 
-Taken: TypeAlias = tuple[pl.DataFrame, tuple[Rejected, ...]]
+_BLOCK = 1 << 16  # records that are parsed at once, at most: a call takes long for a few
 
 
 class TextEvents:
     r"""Events of a text in either format; which one it is follows from the first line.
 
-    `feed` it with the text, from its beginning, and `take` events as long as some
-    are `pending`. Rows before the offset `after` are passed over unread.
+    `feed` it with the text, from its beginning, and `take` events, `size` records at a time,
+    as long as some are `pending`. Rows before the offset `after` are passed over unread.
 
-    >>> events = TextEvents("log", Columns(), None, {})
+    >>> events = TextEvents("log", Columns(), None, {}, size=10)
     >>> events.feed(b"user,item,stars\n1,a,5\n2,b,?\n3")
-    >>> frame, rejected = events.take(10)
-    >>> frame.rows(), rejected[0].place, rejected[0].reason
+    >>> taken = events.take()
+    >>> taken.frame.rows(), taken.rejected[0].place, taken.rejected[0].reason
     ([('1', 'a', 5.0)], 'log, line 3', "target '?' is not a finite number")
     >>> events.place()["row"]
     2
     """
 
-    def __init__(self, name: str, roles: Columns, written_as: Format | None, after: Offset) -> None:
+    def __init__(
+        self, name: str, roles: Columns, written_as: Format | None, after: Offset, size: int
+    ) -> None:
         self._name, self._roles, self._format, self._after = name, roles, written_as, after
+        self._size = size
         self._skip: int = after.get("row", 0)
         self._row = self._skip
         self._head = b""
@@ -52,6 +56,7 @@ class TextEvents:
         self._parser: _Parser | None = None
         self._crc: int | None = after.get("crc")
         self._parts: deque[Records] = deque()
+        self._parsed: Iterator[Taken] = iter(())
         self.pending = 0
         """How many records can be taken."""
 
@@ -81,22 +86,17 @@ class TextEvents:
                 "on; go on with the same events, or start a new run"
             )
 
-    def take(self, size: int) -> Taken:
+    def take(self) -> Taken:
         """The next `size` records, or as many as there are."""
-        parts = []
-        while size and self._parts:
-            part = self._parts.popleft()
-            if len(part) > size:
-                self._parts.appendleft(part.part(size, len(part)))
-                part = part.part(0, size)
-            size -= len(part)
-            parts.append(part)
-        if not parts or self._parser is None:
-            return no_events(), ()
-        records = Records.joined(parts)
-        self.pending -= len(records)
-        self._row += len(records)
-        return self._parser.parse(records, self._name)
+        taken = next(self._parsed, None)
+        if taken is None:
+            if self._parser is None or not self._parts:
+                return Taken(no_events())
+            self._parsed = self._parser.parse(self._block(), self._name, self._size)
+            taken = next(self._parsed)
+        self.pending -= len(taken)
+        self._row += len(taken)
+        return taken
 
     def place(self) -> Offset:
         """What to remember in the offset: after how many rows of which text, read in what way."""
@@ -126,6 +126,20 @@ class TextEvents:
         self._skip += table.has_header
         return RecordSplitter(self._name, table.separator.encode() if table.quoted else None)
 
+    def _block(self) -> Records:
+        """As many whole batches as there are, within reason; what there is if that is none."""
+        batches = min(self.pending, max(_BLOCK, self._size)) // self._size
+        size = batches * self._size or self.pending
+        parts = []
+        while size:
+            part = self._parts.popleft()
+            if len(part) > size:
+                self._parts.appendleft(part.part(size, len(part)))
+                part = part.part(0, size)
+            size -= len(part)
+            parts.append(part)
+        return Records.joined(parts)
+
     def _add(self, records: Records) -> None:
         passed = min(self._skip, len(records))
         self._skip -= passed
@@ -135,7 +149,8 @@ class TextEvents:
 
 
 class _Parser(Protocol):
-    def parse(self, records: Records, name: str) -> Taken: ...
+    def parse(self, records: Records, name: str, size: int) -> Iterator[Taken]:
+        """What is in the records, `size` of them at a time; `state` keeps pace with it."""
 
     def state(self) -> Offset: ...
 
@@ -146,7 +161,14 @@ class _DelimitedParser:
     columns: Columns
     intake: Intake
 
-    def parse(self, records: Records, name: str) -> Taken:
+    def parse(self, records: Records, name: str, size: int) -> Iterator[Taken]:
+        texts = dict.fromkeys(self.columns.sources(), pl.String())
+        while records:
+            at_once = len(records) if self.intake.settled(texts) else size
+            yield from self._taken(records.part(0, at_once), name).batches(size)
+            records = records.part(at_once, len(records))
+
+    def _taken(self, records: Records, name: str) -> Taken:
         sources = self.columns.sources()
         raw, problems = fields(records, self.table, tuple(sources.values()))
         raw = pl.DataFrame({role: raw.get_column(column) for role, column in sources.items()})
@@ -160,9 +182,10 @@ class _DelimitedParser:
 class _JsonParser:
     intake: ObjectIntake
 
-    def parse(self, records: Records, name: str) -> Taken:
-        events, problems = json_objects(records.values())
-        return self.intake.take(events, problems, lambda row: _locate(records, name, row))
+    def parse(self, records: Records, name: str, size: int) -> Iterator[Taken]:
+        values = records.values()
+        batches = [json_objects(values[at : at + size]) for at in range(0, len(values), size)]
+        return self.intake.take_all(batches, lambda row: _locate(records, name, row))
 
     def state(self) -> Offset:
         return self.intake.state()

@@ -31,11 +31,11 @@ class TextFile:
                 f"{self._source}: {length:,} bytes where there were {after['size']:,} when it was "
                 "read; put the file back as it was, or start a new run"
             )
-        events = TextEvents(str(self._source), self._roles, self._format(), after)
+        events = TextEvents(str(self._source), self._roles, self._format(), after, size)
 
         def take() -> FileBatch:
-            frame, rejected = events.take(size)
-            return FileBatch(frame, rejected, {"size": length, **events.place()})
+            taken = events.take()
+            return FileBatch(taken.frame, taken.rejected, {"size": length, **events.place()})
 
         chunks = self._chunks()
         try:
@@ -55,13 +55,19 @@ class TextFile:
         return "jsonl" if self._source.name.lower().endswith(_JSON_NAMES) else None
 
     def _chunks(self) -> Iterator[bytes]:
+        pieces: list[bytes] = []
         try:
             with self._source._opened() as (_, file):
                 # Reads that take what there is lose nothing when a later part is damaged.
                 while data := cast(io.BufferedReader, file).read1(_CHUNK):
-                    yield data
+                    pieces.append(data)
+                    if sum(map(len, pieces)) >= _CHUNK:  # archives give but a little at a time
+                        yield b"".join(pieces)
+                        pieces = []
         except CelrecError as error:
+            yield b"".join(pieces)
             raise _Damage(error) from error
+        yield b"".join(pieces)
 
 
 class _Damage(Exception):  # noqa: N818

@@ -68,9 +68,9 @@ class KafkaSource(EventSource):
                 for row, message in enumerate(messages)
                 if not message.value
             }
-            frame, rejected = intake.take(events, problems, partial(self._locate, messages))
-            self._lateness.add(frame)
-            yield Events(frame, self._place(positions, intake), rejected)
+            taken = intake.take(events, problems, partial(self._locate, messages))
+            self._lateness.add(taken.frame)
+            yield Events(taken.frame, self._place(positions, intake), taken.rejected)
 
     def acknowledge(self, offset: Offset) -> None:
         """See `EventSource`."""

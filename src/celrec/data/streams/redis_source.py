@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Iterator
 from functools import partial
 
@@ -11,10 +10,12 @@ from celrec.data.columns import Columns
 from celrec.data.streams._away import Away
 from celrec.data.streams._object_intake import ObjectIntake
 from celrec.data.streams._outage import Outage
-from celrec.data.streams._redis_entries import Entry, entry_objects, number_of, written
+from celrec.data.streams._redis_entries import Entry, entry_objects, written
 from celrec.data.streams._redis_group import NoGroup, RedisGroup
+from celrec.data.streams._redis_reader import RedisReader
 from celrec.data.streams.event_source import EventSource
-from celrec.data.streams.events import Events, Offset
+from celrec.data.streams.events import Events, Offset, no_events
+from celrec.data.streams.rejected import Rejected
 from celrec.errors import CelrecError
 
 
@@ -24,11 +25,13 @@ class RedisSource(EventSource):
     An entry is a map of fields (`user`, `item`, `target`, …, as text) or has one field,
     `json` or `event`, with a JSON object. A new group begins with the oldest entry.
 
-    Redis keeps what was delivered until it is acknowledged, and `acknowledge`
-    follows a checkpoint: entries delivered after the last checkpoint are
-    delivered again after a crash. Everything up to the last id in an offset counts
-    as learned. So a run is one consumer with a name that stays the same, and no two
-    runs read with one group; entries that a dead consumer of another name holds
+    Everything up to the last id in an offset counts as learned, and all after it is
+    read, whatever the group has been told: `acknowledge` follows a checkpoint, and if that
+    is damaged, entries are due that the group takes for done. How many of those the stream
+    no longer holds is told as a rejected event, by Redis 7. Without an offset, what the group
+    has delivered and nobody acknowledged comes first, then what is new.
+
+    So no two runs read with one group. Entries that a dead consumer of another name holds
     are taken over at the start if they have been idle for a minute.
 
     A first connection that fails is an error; one that is lost later is tried
@@ -52,7 +55,7 @@ class RedisSource(EventSource):
         self._roles, self._stream, self._linger = roles or Columns(), stream, linger
         self._group = RedisGroup(url, stream, group, consumer, longest_wait=linger)
         self._outage = Outage(str(self), patience)
-        self._delivered: deque[tuple[int, int]] = deque()
+        self._reader: RedisReader | None = None
 
     def __str__(self) -> str:
         return str(self._group)
@@ -61,22 +64,23 @@ class RedisSource(EventSource):
         """See `EventSource`."""
         offset = self._begin(size, after, stream=self._stream)
         intake = ObjectIntake(self._roles, offset)
-        self._delivered.clear()
-        reader = _Reader(self._group, offset.get("last"), self._delivered)
-        reader.start()
+        reader = RedisReader(self._group, offset.get("last"), offset.get("entries"))
+        self._reader = reader
+        if missing := self._start(reader):
+            place = f"stream {self._stream}, after entry {reader.last}"
+            reason = f"{missing:,} entries are no longer in the stream"
+            lost = Rejected(place, "", reason)
+            yield Events(no_events(), self._place(reader, intake), (lost,))
         while True:
             entries = self._gather(reader, size)
             events, problems = entry_objects(entries)
-            frame, rejected = intake.take(events, problems, partial(self._locate, entries))
-            self._lateness.add(frame)
-            where = {"stream": self._stream, "last": reader.last, **intake.state()}
-            yield Events(frame, self._offset(where), rejected)
+            taken = intake.take(events, problems, partial(self._locate, entries))
+            self._lateness.add(taken.frame)
+            yield Events(taken.frame, self._place(reader, intake), taken.rejected)
 
     def acknowledge(self, offset: Offset) -> None:
         """See `EventSource`."""
-        done = []
-        while self._delivered and self._delivered[0] <= number_of(offset["last"] or "0"):
-            done.append(self._delivered.popleft())
+        done = self._reader.safe(offset["last"] or "0") if self._reader else []
         while True:
             try:
                 return self._group.acknowledge(done)
@@ -89,7 +93,19 @@ class RedisSource(EventSource):
         """See `EventSource`."""
         self._group.close()
 
-    def _gather(self, reader: _Reader, size: int) -> list[Entry]:
+    def _start(self, reader: RedisReader) -> int:
+        try:
+            return reader.start()
+        except Away as away:
+            raise CelrecError(
+                f"{self}: cannot connect ({away}); start it, or correct the address"
+            ) from None
+
+    def _place(self, reader: RedisReader, intake: ObjectIntake) -> Offset:
+        place = {"stream": self._stream, "last": reader.last, "entries": reader.entries}
+        return self._offset({**place, **intake.state()})
+
+    def _gather(self, reader: RedisReader, size: int) -> list[Entry]:
         """What comes within the time to linger; less if the connection breaks."""
         deadline = time.monotonic() + self._linger
         entries: list[Entry] = []
@@ -98,7 +114,7 @@ class RedisSource(EventSource):
                 entries += reader.read(size - len(entries), left)
                 self._outage.over()
         except Away as away:
-            reader.reconnect()
+            reader.disconnected()
             wait = self._outage.failed(str(away))
             if not entries:
                 time.sleep(min(wait, self._linger))
@@ -107,60 +123,3 @@ class RedisSource(EventSource):
     def _locate(self, entries: list[Entry], row: int) -> tuple[str, str]:
         entry = entries[row]
         return f"stream {self._stream}, entry {entry[0].decode()}", written(entry)
-
-
-class _Reader:
-    """Reads first what was delivered before and is not acknowledged, then what is new."""
-
-    def __init__(
-        self, group: RedisGroup, last: str | None, delivered: deque[tuple[int, int]]
-    ) -> None:
-        self._group, self._delivered = group, delivered
-        self.last = last
-        """The highest id that was delivered or counts as learned."""
-        self._learned = number_of(last or "0")
-        self._gone: list[Entry] = []
-        self._backlog_after: str | bytes | None = "0"
-
-    def start(self) -> None:
-        try:
-            self._open()
-        except Away as away:
-            raise CelrecError(
-                f"{self._group}: cannot connect ({away}); start it, or correct the address"
-            ) from None
-
-    def reconnect(self) -> None:
-        # An answer may have been lost on its way: Redis counts it as delivered.
-        self._backlog_after = self.last or "0"
-
-    def read(self, count: int, seconds: float) -> list[Entry]:
-        try:
-            if self._gone:
-                gone, self._gone = self._gone[:count], self._gone[count:]
-                return gone
-            if self._backlog_after is None:
-                return self._new(self._group.fresh(count, seconds))
-            found = self._group.pending(self._backlog_after, count)
-            self._backlog_after = found[-1][0] if found else None
-            return self._new(found)
-        except NoGroup:
-            self._open()
-            return []
-
-    def _open(self) -> None:
-        gone = self._group.open(self.last or "0")
-        self._gone += [entry for entry in gone if number_of(entry[0]) > number_of(self.last or "0")]
-
-    def _new(self, found: list[Entry]) -> list[Entry]:
-        """What was not delivered before; the rest is to be acknowledged again."""
-        highest = number_of(self.last or "0")
-        new = [entry for entry in found if number_of(entry[0]) > highest]
-        again = [n for entry in found if (n := number_of(entry[0])) <= highest]
-        self._delivered.extend(n for n in again if n > self._learned)
-        if learned := [n for n in again if n <= self._learned]:
-            self._group.acknowledge(learned)
-        self._delivered.extend(number_of(entry[0]) for entry in new)
-        if new:
-            self.last = new[-1][0].decode()
-        return new

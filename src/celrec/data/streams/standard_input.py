@@ -47,7 +47,7 @@ class StandardInput(EventSource):
     def batches(self, size: int, after: Offset | None = None) -> Iterator[Events]:
         """See `EventSource`; ends with the input."""
         offset = self._begin(size, after)
-        events = TextEvents(str(self), self._roles, self._format, offset)
+        events = TextEvents(str(self), self._roles, self._format, offset, size)
         descriptor = (self._stream or sys.stdin).fileno()
         ended = False
         while not ended or events.pending:
@@ -61,6 +61,6 @@ class StandardInput(EventSource):
                 else:
                     events.finish()
                     ended = True
-            frame, rejected = events.take(size)
-            self._lateness.add(frame)
-            yield Events(frame, self._offset(events.place()), rejected)
+            taken = events.take()
+            self._lateness.add(taken.frame)
+            yield Events(taken.frame, self._offset(events.place()), taken.rejected)
