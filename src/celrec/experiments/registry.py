@@ -8,8 +8,8 @@ from celrec.errors import CelrecError
 from celrec.experiments.experiment import Experiment
 
 NAMES = (
-    *("table2-nmf", "table3", "table3-planted"),
-    *("table5", "table6", "table7", "table9", "table10", "table11", "table12", "table13"),
+    *("table2-nmf", "table2-din", "table3", "table3-planted"),
+    *("table5", "table6", "table7", "table8", "table9", "table10", "table11", "table12", "table13"),
     "table14",
     *("figure3", "figure4", "figure5", "figure6", "figure7"),
 )
