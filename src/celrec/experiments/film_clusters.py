@@ -67,11 +67,7 @@ def describe_clusters(clusters: NDArray[np.int64], log: Interactions) -> list[di
                 "mean": mean,
                 "spread": float(spreads[cluster]),
                 "item_spread": float(np.average((means - mean) ** 2, weights=ratings)) ** 0.5,
-                "genres": shares.filter(pl.col("cluster") == cluster)
-                .sort("above", descending=True, maintain_order=True)
-                .head(_GENRES)
-                .select("genre", "share", "above")
-                .rows(),
+                "genres": _most_above(shares.filter(pl.col("cluster") == cluster)),
                 "titles": known["title"].head(_TITLES).to_list(),
             }
         )
@@ -102,3 +98,8 @@ def _genre_shares(frame: pl.DataFrame) -> pl.DataFrame:
         .with_columns(above=pl.col("share") - pl.col("overall"))
         .sort("cluster", "genre")
     )
+
+
+def _most_above(shares: pl.DataFrame) -> list[list[Any]]:
+    first = shares.sort("above", descending=True, maintain_order=True).head(_GENRES)
+    return [list(row) for row in first.select("genre", "share", "above").iter_rows()]
