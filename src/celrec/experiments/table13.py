@@ -11,9 +11,9 @@ _RATE = "solver.learning_rate"
 # From 0.0005 on, plain steps overshoot for the most active users: 2·(600 ratings)·‖row‖²·rate > 2.
 # What validation data like on such a way does not come out again when it is trained anew.
 _PLAIN_RATES = (3e-7, 1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4)
-_ADAPTIVE_RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
-_USUAL = {"gd": 3e-4, "adam": 1e-2, "adagrad": 1e-1, "rmsprop": 3e-3}
-_USUAL_SUMMED = {"gd": 3e-6, "adam": 1e-2}  # for thousands of ratings at once
+_ADAPTIVE_RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0, 3.0)
+_USUAL = {"gd": 3e-4, "adam": 3e-3, "adagrad": 3e-2, "rmsprop": 1e-3}
+_USUAL_SUMMED = {"gd": 3e-6, "adam": 3e-3}  # for thousands of ratings at once
 _OPTIMISERS = {
     "GD with averaging": ("gd", True, (0.9022, 0.9012)),
     "GD without": ("gd", False, (1.023, 1.019)),
