@@ -332,3 +332,20 @@ def test_unseen_ids_are_not_learned_from(split, model, start):
     predicted = fitted.model.predict(strange.test)
     assert torch.isfinite(predicted).all()
     assert error(fitted.model, strange.test) < np.var(strange.test.target)
+
+
+@pytest.mark.parametrize("preset", ["default", "hard"])
+def test_who_learned_online_got_rows_of_their_own_on_the_way(split, preset):
+    plan = Plan(
+        embedding="cel-lite", compression="4", model="mf", preset=preset, personalise="20", rank=3
+    )
+
+    def short(how):
+        return replace(how, schedule=replace(how.schedule, steps=2))
+
+    fitted = fit(split, plan, change=short)
+    assert list(fitted.judgements) == ["choose"]
+    assert fitted.steps <= 2
+    items = fitted.model.whole_tables["items"]
+    warm = torch.from_numpy(split.train_and_valid().item_counts > 20)
+    assert bool((items.own_of(torch.arange(len(warm))) >= 0)[warm].all())

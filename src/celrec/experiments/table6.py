@@ -42,9 +42,9 @@ EXPERIMENTS = {
         reference="GPCA",
         notes=(
             SOLVERS_NOTE,
-            "The paper does not say that nobody was reassigned. Where members are, they find their "
-            "clusters however these were split, and differences as large as the paper's were not "
-            "found. So both are shown, and its numbers stand beside both.",
+            "The paper does not say whether members were reassigned. Where they are, they can find "
+            "their clusters however these were split. So both are shown, and its numbers stand "
+            "beside both.",
         ),
     ),
 }

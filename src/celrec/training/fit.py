@@ -191,7 +191,7 @@ class _Pass:
         if plan.auto and self._earlier is None:
             self.growth = _settle(model, self._valid, training)
             self.clusters = _clusters(model)
-        if limit is not None:
+        if limit is not None and not plan.online:  # where ids have got their rows on the way
             model = personalise(model, self._train, limit)
             self._stage(PERSONALISE, model, replace(how, schedule=how.personal), fresh=False)
         return model
