@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from celrec.errors import CelrecError
 from celrec.evaluation.prequential import SLICES, Measured, Prequential
-from celrec.training.online_run import Learned
+from celrec.training.learned import Learned
 from celrec.training.state_file import load_state, save_state
 
 

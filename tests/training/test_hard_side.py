@@ -518,3 +518,97 @@ def test_bytes_are_those_of_all_that_is_held():
     side = make_side(4)
     assert side.nbytes == side.buffer.nbytes + side.members.nbytes + side._descent.nbytes
     assert side.buffer.nbytes >= IDS * (8 + 20 * 8)
+
+
+# Dropping ids.
+
+
+@given(batches_of_all, st.sets(st.integers(0, IDS - 1)).map(sorted), st.sampled_from([1, 30]))
+@settings(max_examples=50)
+def test_the_books_are_right_after_ids_were_dropped_and_whatever_comes(batches, kept, every):
+    side = make_side(5, limit=2.5, latest=3, candidates=4, every=every)
+    judge, counts = Judge(side.table), {}
+
+    def take(batch):
+        feed(side, judge, batch)
+        for one, _, _ in batch:
+            counts[one] = counts.get(one, 0) + 1
+
+    for batch in batches:
+        take(batch)
+    ids = np.array([one for one in kept if one in counts], np.int64)
+    everyone = torch.from_numpy(ids)
+    events = side.buffer.replay(ids)
+    vectors = side.table(torch.cat([everyone, torch.tensor([-1])])).tolist()
+    descent = side._descent._squares[side.table.row_of(everyone).numpy()].tolist()
+    pending = [{int(one) for part in parts for one in part} for parts in (side._due, side._seen)]
+    side.keep(ids)
+    number = {one: place for place, one in enumerate(ids.tolist())}
+    counts = {number[one]: count for one, count in counts.items() if one in number}
+    renumbered = torch.arange(len(ids))
+    assert side.table(torch.cat([renumbered, torch.tensor([-1])])).tolist() == vectors
+    assert side._descent._squares[side.table.row_of(renumbered).numpy()].tolist() == descent
+    owner, batch = side.buffer.replay(renumbered.numpy())
+    assert owner.tolist() == events[0].tolist()
+    assert batch.item.tolist() == events[1].item.tolist()
+    assert batch.target.tolist() == events[1].target.tolist()
+    for before, parts in zip(pending, (side._due, side._seen), strict=True):
+        left = {int(one) for part in parts for one in part}
+        assert left == {number[one] for one in before if one in number}
+    books_of_those_who_are_left(side, counts)
+    side.grow(IDS)
+    for batch in batches:
+        take(batch)
+        books_of_those_who_are_left(side, counts)
+
+
+def books_of_those_who_are_left(side, counts):
+    """Only the cluster of unseen ids may be without a member."""
+    table, everyone = side.table, []
+    for cluster in range(table.num_clusters):
+        some = side.members.of(cluster).tolist()
+        assert some or cluster == table.unseen_cluster
+        assert all(table.assignment[one] == cluster for one in some)
+        assert side.members.events[cluster] == sum(counts[one] for one in some)
+        everyone += some
+    assert sorted(everyone) == sorted(counts)
+    assert not side.members.sizes[table.num_clusters :].any()
+    assert bool(table.sizes().all())
+    check_tree(table)
+
+
+def test_clusters_of_those_who_are_gone_are_there_for_others():
+    side = make_side(4, np.arange(IDS) % 4, limit=2.0, candidates=0)
+    judge = Judge(side.table)
+    feed(side, judge, [(one, one % PARTNERS, 1.0) for one in range(IDS)])
+    assert side.table.num_clusters == 4
+    side.keep(np.array([0, 4, 5, 8]))  # of clusters 0 and 1
+    assert side.table.num_clusters == 2
+    assert side.members.of(0).tolist() == [3, 1, 0]
+    feed(side, judge, [(one, one, 1.0) for one in range(4)] * 3)
+    assert side.table.num_clusters == 4
+
+
+def test_bytes_are_those_of_who_is_left():
+    side = make_side(4)
+    bytes_of_few = side.nbytes
+    side.grow(10_000)
+    feed(side, Judge(side.table), [(one, 0, 1.0) for one in range(10_000)])
+    assert side.nbytes > 100 * bytes_of_few
+    side.keep(np.arange(IDS))
+    assert side.nbytes == bytes_of_few
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_partners_that_are_gone_are_nobody_and_others_have_new_numbers(place):
+    side = make_side(tables=3, place=place, latest=2)
+    ids = [torch.tensor(values) for values in ([4, 5, 4, 4], [0, 1, 0, 6], [3, 3, -1, 2])]
+    ids[0], ids[place] = ids[place], ids[0]
+    batch = Batch.of(ids, torch.tensor([1.0, 2.0, 3.0, 4.0]))
+    side.observe(batch, ids[place], {"users": torch.zeros(4, DIM)}, Judge(side.table), again=False)
+    before = [one.tolist() for one in side.latest(np.array([4, 5])).ids()]
+    for other in {0, 1, 2} - {place}:
+        numbers = np.array([1, -1, 0, -1, 2, 3, -1])
+        side.renumber(other, numbers)
+        before[other] = [-1 if one < 0 else int(numbers[one]) for one in before[other]]
+        assert [one.tolist() for one in side.latest(np.array([4, 5])).ids()] == before

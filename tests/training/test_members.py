@@ -118,6 +118,18 @@ class Pair:
         self.table.grow(self.table.num_embeddings + more)
         self.members.grow(self.table.num_embeddings)
 
+    def keep(self, kept):
+        ids, slow = np.array(kept, np.int64), self.slow
+        counts = counts_array(slow, self.table.num_embeddings)
+        clusters = self.table.rows_left(torch.from_numpy(ids)).numpy()
+        self.table.keep(torch.from_numpy(ids))
+        self.members.keep(ids, clusters, counts)
+        number = {one: place for place, one in enumerate(kept)}
+        slow.counts = {number[one]: n for one, n in slow.counts.items() if one in number}
+        lists = [[number[one] for one in slow.lists[c] if one in number] for c in clusters.tolist()]
+        lists += [[]] * (CLUSTERS - len(lists))
+        slow.lists = {cluster: list(some) for cluster, some in enumerate(lists)}
+
     def restart(self):
         state = copy.deepcopy(self.members.state_dict())
         self.members = Members(self.table)
@@ -130,7 +142,7 @@ def test_members_are_those_of_a_dictionary_of_lists_whatever_happens(data):
     pair = Pair(ids, [data.draw(st.integers(0, CLUSTERS - 1)) for _ in range(ids)])
     for _ in range(data.draw(st.integers(1, 8))):
         some = st.integers(0, pair.table.num_embeddings - 1)
-        match data.draw(st.sampled_from(["count", "move", "merge", "grow", "restart"])):
+        match data.draw(st.sampled_from(["count", "move", "merge", "grow", "keep", "restart"])):
             case "count":
                 pair.count(data.draw(st.lists(some, min_size=1, max_size=8)))
             case "move":
@@ -140,6 +152,8 @@ def test_members_are_those_of_a_dictionary_of_lists_whatever_happens(data):
                 pair.merge(*(data.draw(st.integers(0, CLUSTERS - 1)) for _ in range(2)))
             case "grow":
                 pair.grow(data.draw(st.integers(0, 5)))
+            case "keep":
+                pair.keep(sorted(data.draw(st.sets(some))))
             case "restart":
                 pair.restart()
         check(pair.members, pair.slow, pair.table)

@@ -168,6 +168,41 @@ def list_members(clusters: Ints, sizes: Ints, head: Links, after: Links) -> tupl
 
 
 @compiled
+def relink(
+    clusters: Ints,
+    numbers: Ints,
+    counts: Ints,
+    old_head: Links,
+    old_after: Links,
+    sizes: Ints,
+    events: Ints,
+    head: Links,
+    after: Links,
+    previous: Links,
+) -> None:
+    """The lists of some clusters, in their order, of those members who have a new number.
+
+    `numbers` are those, below 0 for all others, and `counts` events, by the old numbers. The first
+    of the `clusters` becomes cluster 0. What is given behind is empty.
+    """
+    for cluster in range(len(clusters)):
+        last = -1 - cluster
+        member = old_head[clusters[cluster]]
+        while member >= 0:
+            number = numbers[member]
+            if number >= 0:
+                if last < 0:
+                    head[cluster] = number
+                else:
+                    after[last] = number
+                previous[number] = last
+                last = number
+                sizes[cluster] += 1
+                events[cluster] += counts[member]
+            member = old_after[member]
+
+
+@compiled
 def _first_component(values: Doubles) -> Doubles:
     """The first principal direction of centred rows, its largest entry being positive.
 

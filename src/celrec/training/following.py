@@ -9,7 +9,8 @@ from typing import Any
 
 from celrec.data.streams.event_source import EventSource
 from celrec.errors import CelrecError
-from celrec.training.online_run import Learned, OnlineRun
+from celrec.training.learned import Learned
+from celrec.training.online_run import OnlineRun
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from celrec.training.online_trainer import OnlineTrainer
 from celrec.training.recommender import Recommender
 from celrec.training.silence import Silence
 
-_LEAST = 10_000  # events between two looks: so few are learned in about the time that one takes
+_LEAST = 10_000  # events between two looks: to learn these takes far longer than to look at few ids
 _HEARD = 101  # timestamps that tell the time
 
 

@@ -140,6 +140,18 @@ class HardSide(PlainSide):
         super().grow(ids)
         self.members.grow(ids)
 
+    def keep(self, ids: NDArray[np.int64]) -> None:
+        """See `OnlineSide`. Clusters that lose everybody are closed: see `ClusteredEmbedding`."""
+        clusters = self._clusters.rows_left(torch.from_numpy(ids)).numpy()
+        super().keep(ids)
+        self.members.keep(ids, clusters, self.buffer.counts)
+        self.buffer.keep(ids)
+        self._due, self._seen = ([_among(ids, _together(p))] for p in (self._due, self._seen))
+
+    def renumber(self, place: int, numbers: NDArray[np.int64]) -> None:
+        """See `OnlineSide`."""
+        self.buffer.renumber_others(place, numbers)
+
     @property
     def nbytes(self) -> int:
         """The buffer, the lists of members, and what the descent holds."""
@@ -254,3 +266,8 @@ def _together(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
     if len(parts) == 1:
         return parts[0]
     return np.unique(np.concatenate([np.empty(0, np.int64), *parts]))
+
+
+def _among(kept: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The places in `kept` of those of the ids that are there; both ascend."""
+    return np.flatnonzero(np.isin(kept, ids))

@@ -46,6 +46,10 @@ class KeptEvents(ReplayBuffer):
             event["others"][:, place] = one.numpy()
         self.insert(ids, **event)
 
+    def renumber_others(self, place: int, numbers: NDArray[np.int64]) -> None:
+        """Put other numbers in the places of ids of another table; see `OnlineSide.renumber`."""
+        self.renumber("others", numbers, place - (place > self._place))
+
     def replay(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], Batch]:
         """The kept events of some ids, and whose each is: a position in `ids`."""
         owner, columns = self.events(ids)

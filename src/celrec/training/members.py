@@ -9,7 +9,13 @@ import torch
 from numpy.typing import NDArray
 
 from celrec.embeddings.clustered import ClusteredEmbedding
-from celrec.training._member_kernels import crowded_clusters, enlist, list_members, move
+from celrec.training._member_kernels import (
+    crowded_clusters,
+    enlist,
+    list_members,
+    move,
+    relink,
+)
 
 
 class Members:
@@ -21,13 +27,16 @@ class Members:
 
     def __init__(self, table: ClusteredEmbedding) -> None:
         self._table = table
-        self.sizes = np.zeros(table.max_clusters, np.int64)
-        self.events = np.zeros(table.max_clusters, np.int64)
-        self._head = np.full(table.max_clusters, -1, np.int32)
-        self._after = self._before = np.empty(0, np.int32)
-        self.grow(table.num_embeddings)
         self.all_events = 0
         """Those of all clusters together."""
+        self._begin()
+
+    def _begin(self) -> None:
+        clusters = self._table.max_clusters
+        self.sizes, self.events = np.zeros(clusters, np.int64), np.zeros(clusters, np.int64)
+        self._head = np.full(clusters, -1, np.int32)
+        self._after = self._before = np.empty(0, np.int32)
+        self.grow(self._table.num_embeddings)
 
     def grow(self, ids: int) -> None:
         """Make room for more ids."""
@@ -89,6 +98,31 @@ class Members:
             self._before,
             0,
         )
+
+    def keep(
+        self, ids: NDArray[np.int64], clusters: NDArray[np.int64], counts: NDArray[np.int64]
+    ) -> None:
+        """Take up that only these ids and these clusters are left in the table, in their order.
+
+        All numbers are those from before; `counts` are the events of all ids then.
+        """
+        numbers = np.full(len(self._after), -1)
+        numbers[ids] = np.arange(len(ids))
+        head, after = self._head, self._after
+        self._begin()
+        relink(
+            clusters,
+            numbers,
+            counts,
+            head,
+            after,
+            self.sizes,
+            self.events,
+            self._head,
+            self._after,
+            self._before,
+        )
+        self.all_events = int(self.events.sum())
 
     def of(self, cluster: int) -> NDArray[np.int64]:
         """The members of a cluster, those that joined last first."""

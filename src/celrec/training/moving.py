@@ -28,7 +28,7 @@ class Moving:
     """What is added to the loss of a row: prior/2·‖row − mean row‖²."""
     limit: Callable[[int], float] | float = 100.0
     """d: a cluster with more than 2·d events is split; a number, or a function, which must not
-    fall, of the events seen so far, each counted once."""
+    fall, of the events of all known ids, each counted once."""
     merge_within: float | None = None
     """When all rows are in use and a cluster is to be split, two rows that are no further apart
     than this become one, to make room; None: never."""

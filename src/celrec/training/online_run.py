@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -21,6 +21,7 @@ from celrec.training.checkpoint_folder import CheckpointFolder
 from celrec.training.fitting_events import FittingEvents
 from celrec.training.forgetting import Forgetting
 from celrec.training.known_ids import KnownIds
+from celrec.training.learned import Learned
 from celrec.training.plan import Plan
 from celrec.training.recommender import Recommender
 from celrec.training.rejected_file import RejectedFile
@@ -31,16 +32,6 @@ from celrec.training.state_file import load_state, save_state
 from celrec.training.stream_model import online_settings, stream_model, stream_plan
 
 _STATE = "training.safetensors"
-
-
-class Learned(NamedTuple):
-    """What was predicted for events before they were learned, and how well each was known."""
-
-    predictions: NDArray[np.float32]
-    targets: NDArray[np.float32]
-    user_events: NDArray[np.int64]
-    """How many events the user had when the prediction was made: before the batch."""
-    item_events: NDArray[np.int64]
 
 
 class OnlineRun:
