@@ -1,6 +1,7 @@
 import copy
 import subprocess
 import sys
+from unittest.mock import patch
 
 import numpy as np
 import polars as pl
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celrec import UNSEEN, CelrecError, IdMap
+from celrec.data import id_map
 
 integers = st.integers(-(2**63), 2**63 - 1)
 texts = st.text(max_size=20)
@@ -44,6 +46,17 @@ def test_agrees_with_a_dict_however_the_stream_is_cut(stream):
         assert fast.decode(fast.encode(series(everything))).to_list() == everything
     assert fast.ids.to_list() == list(slow.known)
     assert len(fast) == len(slow.known)
+
+
+@given(st.lists(st.lists(st.integers(0, 30).map(str))), st.integers(1, 20))
+def test_new_ids_may_wait_to_be_taken_out_of_what_they_came_in(stream, rows):
+    with patch.object(id_map, "_PENDING", rows):
+        fast, slow = IdMap(), SlowIdMap()
+        for ids in stream:
+            assert fast.extend(pl.Series(ids, dtype=pl.String)).tolist() == slow.extend(ids)
+        size = fast.nbytes
+        assert fast.ids.to_list() == list(slow.known)
+        assert abs(fast.nbytes - size) <= 32 * len(stream)
 
 
 @given(st.lists(integers, unique=True), st.lists(integers))

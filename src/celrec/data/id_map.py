@@ -22,6 +22,7 @@ UNSEEN = -1
 
 _LARGEST = 2**31 - 1  # dense ids are int32
 _CHUNK = 1 << 18  # bounds how far the table grows ahead of what a call may add
+_PENDING = 1 << 15  # rows that wait for their new ids to be taken out
 _EXACT_FLOAT = 2.0**53
 
 
@@ -47,7 +48,9 @@ class IdMap:
         self._keys = (secrets.randbits(64), secrets.randbits(64))
         self._table = FingerprintTable()
         self._ids = pl.Series("id", [], dtype=pl.Null)
-        self._pending: list[pl.Series] = []
+        self._parts: list[pl.Series] = []
+        self._pending: list[tuple[pl.Series, NDArray[np.int64]]] = []
+        self._pending_rows = 0
         if len(series := _as_ids(ids)):
             self.extend(series)
 
@@ -60,16 +63,18 @@ class IdMap:
     @property
     def ids(self) -> pl.Series:
         """The original ids in dense order: Int64 or String."""
-        if self._pending:
-            parts = [self._ids, *self._pending] if len(self._ids) else self._pending
+        self._collect()
+        if self._parts:
+            parts = [self._ids, *self._parts] if len(self._ids) else self._parts
             self._ids = pl.concat(parts, rechunk=True)
-            self._pending = []
+            self._parts = []
         return self._ids
 
     @property
     def nbytes(self) -> int:
         """Bytes held: the hash table and the original ids."""
-        parts = [self._ids, *self._pending]
+        self._collect()
+        parts = [self._ids, *self._parts]
         return self._table.nbytes + sum(int(part.estimated_size()) for part in parts)
 
     def extend(self, ids: Ids) -> NDArray[np.int32]:
@@ -88,7 +93,10 @@ class IdMap:
                 raise CelrecError(f"ids: more than {_LARGEST:,} different ones do not fit in int32")
             dense[start : start + len(part)], first_rows = self._table.insert(*self._prints(part))
             if len(first_rows):
-                self._pending.append(_compact(part[pl.Series(first_rows.astype(np.uint32))]))
+                self._pending.append((part, first_rows))
+                self._pending_rows += len(part)
+        if self._pending_rows > _PENDING:
+            self._collect()
         return dense
 
     def encode(self, ids: Ids) -> NDArray[np.int32]:
@@ -153,7 +161,21 @@ class IdMap:
     def _kind(self) -> pl.DataType | None:
         if len(self._ids):
             return self._ids.dtype
-        return self._pending[0].dtype if self._pending else None
+        if self._parts:
+            return self._parts[0].dtype
+        return self._pending[0][0].dtype if self._pending else None
+
+    def _collect(self) -> None:
+        """Take the new ids out of the series that they came in: at once, for a call takes long."""
+        if not self._pending:
+            return
+        parts = [part for part, _ in self._pending]
+        before = np.cumsum([0, *map(len, parts)])
+        rows = np.concatenate(
+            [rows + start for (_, rows), start in zip(self._pending, before, strict=False)]
+        )
+        self._parts.append(_compact(pl.concat(parts)[pl.Series(rows.astype(np.uint32))]))
+        self._pending, self._pending_rows = [], 0
 
     def _agree(self, series: pl.Series) -> pl.Series:
         """`series` in the map's kind, which becomes strings when integers do not suffice."""
@@ -168,7 +190,7 @@ class IdMap:
 
     def _become(self, other: IdMap) -> None:
         self._keys, self._table = other._keys, other._table
-        self._ids, self._pending = other.ids, []
+        self._ids, self._parts, self._pending, self._pending_rows = other.ids, [], [], 0
 
     def _prints(self, series: pl.Series) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
         if series.dtype == pl.Int64:

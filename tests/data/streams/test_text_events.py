@@ -59,7 +59,7 @@ def one_batch_at_a_time():
     with (
         patch.object(TextEvents, "_block", next_batch),
         patch.object(Intake, "settled", lambda *_: False),
-        patch.object(ObjectIntake, "_settled", lambda _: False),  # so each is taken alone
+        patch.object(ObjectIntake, "_settled", lambda *_: False),  # so each is taken alone
     ):
         yield
 
@@ -138,6 +138,20 @@ def check_blocks(text, size, cuts, skipped, block, **options):
         expected = all_taken(pieces, size, ROLES, after, **options)
     with patch.object(_text_events, "_BLOCK", block):
         assert_alike(all_taken(pieces, size, ROLES, after, **options), expected)
+
+
+def test_malformed_lines_are_told_where_they_stand_in_a_block():
+    events = [json.dumps({"user": n, "item": "a", "rating": 2}).encode() for n in range(12)]
+    events[5], events[6], events[11] = b"{", b'{"user": 1}', b"7"
+    found = all_taken([(b"\n".join(events), True)], 2, Columns(), {})
+    assert [[row[0] for row in taken.frame.rows()] for taken, *_ in found] == [
+        *([0, 1], [2, 3], [4], [7], [8, 9], [10]),
+    ]
+    assert [(event.place, event.reason) for taken, *_ in found for event in taken.rejected] == [
+        ("log, line 6", "not JSON"),
+        ("log, line 7", "no field 'item' (item)"),
+        ("log, line 12", "JSON, but not an object"),
+    ]
 
 
 def test_a_column_of_times_that_is_named_later_is_read_alike():

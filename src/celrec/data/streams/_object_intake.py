@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import methodcaller
 from typing import Any
@@ -65,7 +65,7 @@ class ObjectIntake:
 
     def take_all(
         self,
-        batches: Sequence[tuple[Sequence[dict[str, Any]], dict[int, str]]],
+        batches: Iterable[tuple[Sequence[dict[str, Any]], dict[int, str]]],
         locate: Callable[[int], tuple[str, str]],
     ) -> Iterator[Taken]:
         """What `take` gives for one batch after the other, all of the same length but the last.
@@ -73,31 +73,30 @@ class ObjectIntake:
         Batches of the same types are taken at once, which is quicker, as soon as it is settled
         how all are to be read. `locate` is asked by numbers that run through all.
         """
-        size, told = len(batches[0][0]), 0
-        while not self._settled() and told < len(batches):
-            yield self.take(*batches[told], _after(told * size, locate))
-            told += 1
-        raws, problems = [], []
-        for events, wrong in batches[told:]:
-            problems.append(dict(wrong))
-            raws.append(self._raw(events, self._columns or Columns(), problems[-1]))
-        numbers = range(len(raws))
-        for _, alike in groupby(numbers, lambda number: raws[number].schema):
-            first, *more = alike
-            end = first + 1 + len(more)
-            all_problems = {
-                (number - first) * size + row: problem
-                for number in numbers[first:end]
-                for row, problem in problems[number].items()
+        rows = 0
+        waiting: list[tuple[pl.DataFrame, dict[int, str]]] = []
+        for events, wrong in batches:
+            if self._columns is None or not self._settled(self._columns):
+                yield self.take(events, wrong, _after(rows, locate))
+                rows += len(events)
+            else:
+                problems = dict(wrong)
+                waiting.append((self._raw(events, self._columns, problems), problems))
+        for _, alike in groupby(waiting, lambda batch: batch[0].schema):
+            raws, several = zip(*alike, strict=True)
+            size = len(raws[0])
+            together = {
+                place * size + row: problem
+                for place, problems in enumerate(several)
+                for row, problem in problems.items()
             }
-            where = _after((told + first) * size, locate)
-            taken = self._intake.take(pl.concat(raws[first:end]), all_problems, where)
+            taken = self._intake.take(pl.concat(raws), together, _after(rows, locate))
+            rows += len(taken)
             yield from taken.batches(size)
 
-    def _settled(self) -> bool:
+    def _settled(self, columns: Columns) -> bool:
         """Whether what comes of an event does not depend on those before it."""
-        columns = self._columns
-        return columns is not None and (self._intake.dates is not None or not columns.timestamp)
+        return self._intake.dates is not None or columns.timestamp is None
 
     def _guess(self, events: Sequence[dict[str, Any]], problems: dict[int, str]) -> Columns | None:
         """The roles as the first valid event has them; those before it are `problems`."""

@@ -184,7 +184,7 @@ class _JsonParser:
 
     def parse(self, records: Records, name: str, size: int) -> Iterator[Taken]:
         values = records.values()
-        batches = [json_objects(values[at : at + size]) for at in range(0, len(values), size)]
+        batches = (json_objects(values[at : at + size]) for at in range(0, len(values), size))
         return self.intake.take_all(batches, lambda row: _locate(records, name, row))
 
     def state(self) -> Offset:
