@@ -105,7 +105,7 @@ def test_a_report_shows_means_over_seeds(tmp_path):
             known.keep(cell, {"seen": 70.0 + cell["seed"], "cold": 60.0, **made})
     report = TABLE.report(known, tmp_path, quick=False)
     (table,) = report.tables
-    assert table.rows[0] == ["full", "10%", "8", *["–"] * 8]
+    assert table.rows[0] == ["full", "100%", "8", *["–"] * 8]
     assert table.rows[1] == [
         *("cel-lite", "10%", "8", "4 + 2", "72.00 ± 0.71 [70.21]", "60.00 ± 0.00"),
         *("10", "2,000", "3,000", "1", "3"),

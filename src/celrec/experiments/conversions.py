@@ -160,7 +160,8 @@ class Conversions(Experiment):
         rate = 1.0 if quick else self.rate(line, known)
         cells = [self._seed(line, rate, s, quick=quick) for s in range(SEEDS)] if rate else []
         found = [one for one in map(known.get, cells) if one is not None]
-        label = [line.method, line.compression, str(line.rank)]
+        whole = line.method in ("biases", "full")
+        label = [line.method, "100%" if whole else line.compression, str(line.rank)]
         if not found:
             return [*label, *["–"] * 8]
         theirs = "" if line.paper is None else f" [{line.paper:.2f}]"
