@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from celrec.embeddings.clustered import ClusteredEmbedding
-from celrec.errors import CelrecError
+from celrec.errors import DivergedError
 from celrec.training._member_kernels import approach, cut_clusters, look_up, tally
 from celrec.training._online_kernels import draw_candidates, hashed
 from celrec.training.batch import Batch
@@ -239,7 +239,7 @@ class HardSide(PlainSide):
         ids, ends = self.members.of_all(clusters)
         pulls, counts = self._evidence.pulls(ids, judge), self.buffer.counts
         if not np.isfinite(pulls).all():
-            raise CelrecError(
+            raise DivergedError(
                 "gradients must be finite; lower the learning rate if training diverged"
             )
         fresh = self._clusters.num_clusters + np.arange(min(room, len(ids) - len(clusters)))
