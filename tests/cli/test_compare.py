@@ -59,7 +59,7 @@ def test_what_is_kept_is_shown_again_and_drawn(capsys, log, tmp_path, monkeypatc
     words += ["--out", str(tmp_path / "cells.jsonl"), "--json"]
     first = compared(capsys, *words)
     assert json.loads(first)[0]["folds"] == 2
-    monkeypatch.setattr("celrec.evaluation.comparison.fit", None)
+    monkeypatch.setattr("celrec.evaluation.comparison.train_and_measure", None)
     picture = tmp_path / "picture.png"
     assert compared(capsys, *words, "--plot", str(picture)) == first
     assert picture.stat().st_size > 1000
@@ -79,7 +79,7 @@ def test_what_is_kept_is_shown_again_and_drawn(capsys, log, tmp_path, monkeypatc
     ],
 )
 def test_mistakes_are_one_line_before_anything_is_trained(capsys, log, words, told, monkeypatch):
-    monkeypatch.setattr("celrec.evaluation.comparison.fit", None)
+    monkeypatch.setattr("celrec.evaluation.comparison.train_and_measure", None)
     code = main(["compare", log, *words])
     captured = capsys.readouterr()
     assert (code, captured.out) == (2, "")

@@ -68,24 +68,15 @@ def test_areas_are_of_pairs_that_occur_in_training_and_cold_ones_among_them():
     found = TABLE.run({**LINES[0].cell(), "rate": 1.0, "seed": 0})
     fitted = module.fit(split, LINES[0].plan(1.0, 0))
     scores = fitted.model.predict(split.test).numpy()
-    learned = split.train_and_valid()
+    learned, test = split.train_and_valid(), split.test
+    least = np.minimum(learned.user_counts[test.user], learned.item_counts[test.item])
     wins = {"seen": [], "cold": []}
-    for a in range(len(split.test)):
-        for b in range(len(split.test)):
-            if split.test.target[a] == 1 and split.test.target[b] == 0:
-                least = [
-                    min(
-                        learned.user_counts[split.test.user[x]],
-                        learned.item_counts[split.test.item[x]],
-                    )
-                    for x in (a, b)
-                ]
-                if min(least) < 1:
-                    continue
-                win = (scores[a] > scores[b]) + 0.5 * (scores[a] == scores[b])
-                wins["seen"].append(win)
-                if max(least) <= 5:
-                    wins["cold"].append(win)
+    for a in np.flatnonzero((test.target == 1) & (least > 0)):
+        for b in np.flatnonzero((test.target == 0) & (least > 0)):
+            win = (scores[a] > scores[b]) + 0.5 * (scores[a] == scores[b])
+            wins["seen"].append(win)
+            if max(least[a], least[b]) <= 5:
+                wins["cold"].append(win)
     assert found["seen"] == pytest.approx(100 * np.mean(wins["seen"]))
     assert found["cold"] == pytest.approx(100 * np.mean(wins["cold"]))
 

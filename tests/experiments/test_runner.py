@@ -86,15 +86,15 @@ def test_what_is_timed_runs_alone_with_all_threads(tmp_path):
 
 
 def test_what_is_finished_is_not_done_again(tmp_path, squares, monkeypatch):
-    Runner(tmp_path).run(squares)
+    Runner(tmp_path, workers=1).run(squares)
     monkeypatch.setenv("WRONG", "2")
     told = []
-    Runner(tmp_path).run(squares, told.append)
+    Runner(tmp_path, workers=1).run(squares, told.append)
     assert told == []
 
 
 def test_what_is_quick_is_kept_apart(tmp_path, squares):
-    Runner(tmp_path, quick=True).run(squares)
+    Runner(tmp_path, quick=True, workers=1).run(squares)
     assert [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*.jsonl")] == [
         "quick/squares.jsonl"
     ]
@@ -108,7 +108,7 @@ def test_an_error_in_a_cell_is_told_and_what_was_finished_is_kept(tmp_path, squa
     known = Runner(tmp_path).known(squares)
     assert [{"number": number} in known for number in range(4)] == [True, True, True, False]
     monkeypatch.delenv("WRONG")
-    Runner(tmp_path).run(squares)
+    Runner(tmp_path, workers=1).run(squares)
     assert len(Runner(tmp_path).known(squares)) == 5
 
 
@@ -117,7 +117,7 @@ def test_a_process_that_is_killed_is_told_of(tmp_path, squares, monkeypatch):
     with pytest.raises(CelrecError, match="squares: a process was killed, perhaps for want of"):
         Runner(tmp_path, workers=1).run(squares)
     monkeypatch.delenv("FATAL")
-    Runner(tmp_path).run(squares)
+    Runner(tmp_path, workers=1).run(squares)
     assert len(Runner(tmp_path).known(squares)) == 5
 
 
