@@ -57,6 +57,18 @@ def tally(ids: Ints, counts: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 @compiled
+def _put_first(
+    member: np.int64, cluster: np.int64, head: Links, after: Links, previous: Links
+) -> None:
+    """Put a member at the head of the list of a cluster."""
+    first = head[cluster]
+    after[member], previous[member] = first, -1 - cluster
+    if first >= 0:
+        previous[first] = member
+    head[cluster] = member
+
+
+@compiled
 def enlist(
     ids: Ints,
     counts: Ints,
@@ -82,12 +94,7 @@ def enlist(
         if before[number]:
             continue
         sizes[cluster] += 1
-        first = head[cluster]
-        after[member] = first
-        previous[member] = -1 - cluster
-        if first >= 0:
-            previous[first] = member
-        head[cluster] = member
+        _put_first(member, cluster, head, after, previous)
     return different, different[doubled]
 
 
@@ -118,11 +125,7 @@ def move(
             after[last] = following
         if following >= 0:
             previous[following] = last
-        first = head[goal]
-        after[member], previous[member] = first, -1 - goal
-        if first >= 0:
-            previous[first] = member
-        head[goal] = member
+        _put_first(member, goal, head, after, previous)
         assignment[member] = goal
         sizes[own] -= 1
         sizes[goal] += 1

@@ -70,6 +70,21 @@ class Members:
 
         `counts` are the events of all ids. Gives how many moved.
         """
+        return self._move(ids, goals, counts, least=1)
+
+    def merge(self, cluster: int, goal: int, counts: NDArray[np.int64]) -> None:
+        """Move all members of a cluster to another one."""
+        everybody = self.of(cluster)
+        self._move(everybody, np.full(len(everybody), goal), counts, least=0)
+
+    def _move(
+        self,
+        ids: NDArray[np.int64],
+        goals: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        *,
+        least: int,
+    ) -> int:
         return move(
             ids,
             goals,
@@ -80,23 +95,7 @@ class Members:
             self._head,
             self._after,
             self._before,
-            1,
-        )
-
-    def merge(self, cluster: int, goal: int, counts: NDArray[np.int64]) -> None:
-        """Move all members of a cluster to another one."""
-        everybody = self.of(cluster)
-        move(
-            everybody,
-            np.full(len(everybody), goal),
-            counts,
-            self._table.assignment.numpy(),
-            self.sizes,
-            self.events,
-            self._head,
-            self._after,
-            self._before,
-            0,
+            least,
         )
 
     def keep(
