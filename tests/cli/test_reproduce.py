@@ -76,7 +76,7 @@ def test_what_there_is_can_be_shown_without_any_work(capsys, tmp_path, monkeypat
 
 def test_what_is_not_there_is_told_in_one_line(capsys, monkeypatch):
     monkeypatch.undo()
-    assert main(["reproduce", "table99"]) == 2
+    assert main(["reproduce", "all", "table99"]) == 2
     complaint = capsys.readouterr().err
     assert complaint.startswith("celrec: no experiment is called 'table99'; take one of table2")
     assert complaint.count("\n") == 1

@@ -132,3 +132,10 @@ def test_a_report_is_written_beside_the_cells(tmp_path, squares):
 def test_there_must_be_somebody_to_work(tmp_path):
     with pytest.raises(CelrecError, match="workers must be at least 1, not 0"):
         Runner(tmp_path, workers=0)
+
+
+def test_a_file_in_the_place_of_the_folder_is_told_before_any_work(tmp_path, squares):
+    (tmp_path / "results").touch()
+    for todo in (Runner(tmp_path / "results").run, Runner(tmp_path / "results").report):
+        with pytest.raises(CelrecError, match=r"results: .* cannot be a folder \(File exists\)"):
+            todo(squares)

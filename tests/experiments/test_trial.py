@@ -1,7 +1,6 @@
 import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +31,7 @@ def small_log(monkeypatch):
             Plan(embedding="cel-lite", model="mf", rate=3.0, seed=2),
         ]
     ),
-    st.none() | st.integers(1, 5),
+    st.integers(1, 5),
     st.dictionaries(st.sampled_from(["criterion", "schedule.steps"]), st.integers(1, 3)),
     st.booleans(),
     st.booleans(),
@@ -111,10 +110,3 @@ def test_a_trial_that_diverged_has_no_loss():
         found = one.run()
         assert found["valid"] is None
         assert "lower the learning rate" in found["diverged"]
-
-
-def test_without_a_fold_the_latest_fifth_is_tested():
-    split = Trial("planted", Plan(), fold=None).split()
-    assert len(split.test) == len(LOG) // 5
-    if LOG.timestamp is not None:
-        assert np.min(split.test.timestamp) >= np.max(split.train_and_valid().timestamp)

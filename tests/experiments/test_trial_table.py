@@ -198,17 +198,6 @@ def test_what_is_not_finished_is_told_so(tmp_path):
     ]
 
 
-def test_areas_are_told_in_per_cent(tmp_path):
-    entry = Entry("CEL", "1 %", CEL, 70.21)
-    table = TrialTable("b", "B", [entry], metric="auc")
-    known = CellFile(None)
-    cell = replace(CEL, quick=True).cell()
-    known.keep(cell, {**found(0), "test": {"auc": 0.71234}})
-    assert table.report(known, tmp_path, quick=True).tables[0].rows == [
-        ["CEL", "71.23 (1 fold) [70.21]"]
-    ]
-
-
 def test_what_diverged_is_told(tmp_path):
     known = CellFile(None)
     trials = TABLE.trials(TABLE._entries[2], known, quick=False)

@@ -48,8 +48,8 @@ def reproduce(
         for name in NAMES:
             typer.echo(f"{name:14}  {find_experiment(name).title}")
         return
-    wanted = list(NAMES) if "all" in names else names
-    experiments = [find_experiment(name) for name in wanted]
+    asked = [name for given in names for name in (NAMES if given == "all" else [given])]
+    experiments = [find_experiment(name) for name in dict.fromkeys(asked)]
     runner = Runner(results, quick=quick, workers=workers)
     for experiment in experiments:
         if not show:

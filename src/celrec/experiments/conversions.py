@@ -18,6 +18,7 @@ from celrec.data.split import Split
 from celrec.evaluation.cell_file import CellFile
 from celrec.evaluation.metrics import area_under_curve
 from celrec.experiments.experiment import Cell, Experiment
+from celrec.experiments.fold_mean import FoldMean
 from celrec.experiments.planted_conversions import planted_conversions
 from celrec.experiments.report import Report, ResultTable
 from celrec.training.fit import Change, fit, validate
@@ -172,8 +173,8 @@ class Conversions(Experiment):
         return [
             *label,
             " + ".join(f"{count:,}" for count in found[-1]["rows"]),
-            _mean([one["seen"] for one in found]) + theirs,
-            _mean([one["cold"] for one in found]),
+            _mean(found, "seen") + theirs,
+            _mean(found, "cold"),
             *(middle[name] for name in ("table", "index", "training")),
             f"{rate:g}",
             middle["passes"],
@@ -221,9 +222,5 @@ def _measured(split: Split, plan: Plan, change: Change) -> dict[str, Any]:
     }
 
 
-def _mean(values: Sequence[float]) -> str:
-    if len(values) == 1:
-        return f"{values[0]:.2f} (1 seed)"
-    error = np.std(values, ddof=1) / len(values) ** 0.5
-    told = f"{np.mean(values):.2f} ± {error:.2f}"
-    return told if len(values) == SEEDS else f"{told} ({len(values)} seeds)"
+def _mean(found: Sequence[dict[str, Any]], name: str) -> str:
+    return FoldMean.of(one[name] for one in found).told(2, of=SEEDS, unit="seed")

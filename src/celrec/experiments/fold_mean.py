@@ -14,8 +14,8 @@ class FoldMean:
 
     >>> FoldMean.of([1.0, 2.0, 3.0]).told(2)
     '2.00 ± 0.58'
-    >>> FoldMean.of([1.5]).told(2), FoldMean.of([]).told(2)
-    ('1.50', '–')
+    >>> FoldMean.of([1.5]).told(2), FoldMean.of([1.5]).told(2, of=5), FoldMean.of([]).told(2)
+    ('1.50', '1.50 (1 fold)', '–')
     """
 
     mean: float
@@ -32,9 +32,15 @@ class FoldMean:
         error = given.std(ddof=1) / len(given) ** 0.5 if len(given) > 1 else 0.0
         return cls(float(given.mean()), float(error), len(given))
 
-    def told(self, digits: int = 4, sign: str = "") -> str:
-        """As text, with so many digits after the point; a `sign` of + is for differences."""
+    def told(self, digits: int = 4, sign: str = "", of: int = 0, unit: str = "fold") -> str:
+        """As text, with so many digits after the point; a `sign` of + is for differences.
+
+        With fewer than `of` there are to be, it is said how many there are.
+        """
         if not self.folds:
             return "–"
-        mean = f"{self.mean:{sign}.{digits}f}"
-        return mean if self.folds == 1 else f"{mean} ± {self.error:.{digits}f}"
+        told = f"{self.mean:{sign}.{digits}f}"
+        if self.folds > 1:
+            told += f" ± {self.error:.{digits}f}"
+        several = "" if self.folds == 1 else "s"
+        return f"{told} ({self.folds} {unit}{several})" if self.folds < of else told

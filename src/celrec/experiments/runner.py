@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from celrec.data.atomic import atomic_file
 from celrec.errors import CelrecError
 from celrec.evaluation.cell_file import CellFile
 from celrec.experiments.experiment import Cell, Experiment
@@ -58,6 +59,7 @@ class Runner:
         self, experiment: Experiment, tell: Callable[[Progress], None] = lambda _: None
     ) -> None:
         """Find out what is missing, until nothing is."""
+        self._make_folder()
         known = self.known(experiment)
         with self._pool(experiment) as pool:
             while missing := self._missing(experiment, known):
@@ -65,10 +67,19 @@ class Runner:
 
     def report(self, experiment: Experiment) -> Report:
         """Write down what there is so far; what was written."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self._make_folder()
         report = experiment.report(self.known(experiment), self.folder, quick=self.quick)
-        Path(self.folder, f"{experiment.name}.md").write_text(report.markdown())
+        with atomic_file(self.folder / f"{experiment.name}.md") as temporary:
+            temporary.write_text(report.markdown())
         return report
+
+    def _make_folder(self) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CelrecError(
+                f"results: {str(self.folder)!r} cannot be a folder ({error.strerror}); name another"
+            ) from error
 
     def _missing(self, experiment: Experiment, known: CellFile) -> list[Cell]:
         named = experiment.cells(known, quick=self.quick)

@@ -43,8 +43,8 @@ class Trial:
 
     data: str
     plan: Plan
-    fold: int | None = 1
-    """Of five; None: a fifth by time, or at random where there are no times."""
+    fold: int = 1
+    """Of five."""
     variant: str = "original"
     """See `VARIANTS`."""
     change: Mapping[str, Any] = field(default_factory=dict)
@@ -94,11 +94,7 @@ class Trial:
     def split(self) -> Split:
         """The data in their parts."""
         log = self.plan.prepared(_log(self.data, self.variant))
-        if self.fold is not None:
-            return Split.fold(log, self.fold, of=FOLDS, seed=self.plan.seed)
-        if log.timestamp is not None:
-            return Split.chronological(log)
-        return Split.random(log, seed=self.plan.seed)
+        return Split.fold(log, self.fold, of=FOLDS, seed=self.plan.seed)
 
     def run(
         self, more: Callable[[Fit, Split], dict[str, Any]] = lambda _, __: {}

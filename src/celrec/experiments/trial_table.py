@@ -12,13 +12,13 @@ import numpy as np
 
 from celrec.data.datasets.library import find_dataset
 from celrec.evaluation.cell_file import CellFile
+from celrec.evaluation.comparison import PENALTIES
 from celrec.experiments.experiment import Cell, Experiment
+from celrec.experiments.fold_mean import FoldMean
 from celrec.experiments.report import Report, ResultTable
 from celrec.experiments.trial import FOLDS, Trial
 
 PENALTY = "plan.penalty"
-PENALTIES = (0.5, 1.0, 2.0, 4.0)
-"""The strength of every method's penalties is chosen among these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +68,15 @@ class TrialTable(Experiment):
         *,
         quick: Sequence[Entry] | None = None,
         reference: str | None = None,
-        metric: str = "mse",
         notes: Sequence[str] = (),
     ) -> None:
         """What is quick has the same entries, or others.
 
         Differences are to the row `reference`; those of a row `A, B` are to `reference, B` if
-        there is such a row. An `auc` is told in per cent.
+        there is such a row.
         """
         self.name, self.title, self._notes = name, title, notes
-        self._entries, self._reference, self._metric = entries, reference, metric
+        self._entries, self._reference = entries, reference
         self._quick = entries if quick is None else quick
 
     def cells(self, known: CellFile, *, quick: bool) -> Sequence[Cell]:
@@ -111,7 +110,7 @@ class TrialTable(Experiment):
     def found(self, entry: Entry, known: CellFile, *, quick: bool) -> dict[int, dict[str, Any]]:
         """What is known of an entry, by fold."""
         trials = self.trials(entry, known, quick=quick)
-        found = {trial.fold or 1: known.get(trial.cell()) for trial in trials}
+        found = {trial.fold: known.get(trial.cell()) for trial in trials}
         return {fold: one for fold, one in found.items() if one is not None}
 
     def report(self, known: CellFile, folder: Path, *, quick: bool) -> Report:
@@ -147,7 +146,7 @@ class TrialTable(Experiment):
     def measured(self, entry: Entry, found: Mapping[str, Any]) -> float:
         """What stands in the place of an entry, of what a trial came to that did not diverge."""
         del entry
-        value: float = found["test"][self._metric]
+        value: float = found["test"]["mse"]
         return value
 
     def present(self, *, quick: bool) -> list[Entry]:
@@ -156,10 +155,9 @@ class TrialTable(Experiment):
         return [entry for entry in entries if find_dataset(entry.trial.data) is not None]
 
     def _caption(self, *, quick: bool) -> str:
-        scale = "AUC in per cent" if self._metric == "auc" else "MSE"
         if quick:
-            return f"Test {scale}: one fold, few steps, nothing tuned [the paper's]:"
-        return f"Test {scale}, mean ± standard error over folds [the paper's]:"
+            return "Test MSE: one fold, few steps, nothing tuned [the paper's]:"
+        return "Test MSE, mean ± standard error over folds [the paper's]:"
 
     def table(
         self, entries: Sequence[Entry], tell: Callable[[tuple[str, str]], str]
@@ -174,15 +172,14 @@ class TrialTable(Experiment):
         return ResultTable(["", *columns], rows)
 
     def _values(self, entry: Entry, found: dict[int, dict[str, Any]]) -> dict[int, float]:
-        scale = 100 if self._metric == "auc" else 1
         return {
-            fold: np.nan if "diverged" in one else scale * self.measured(entry, one)
+            fold: np.nan if "diverged" in one else self.measured(entry, one)
             for fold, one in found.items()
         }
 
     def _told(self, values: dict[int, float], paper: float | None) -> str:
-        theirs = "" if paper is None else f" [{paper:{self._digits}}]"
-        return f"{self._mean(list(values.values()))}{theirs}".strip()
+        theirs = "" if paper is None else f" [{paper:.4f}]"
+        return f"{_mean(list(values.values()))}{theirs}"
 
     def _difference(
         self, at: tuple[str, str], values: dict[tuple[str, str], dict[int, float]]
@@ -194,24 +191,7 @@ class TrialTable(Experiment):
         if at in (of_row, of_all):
             return ""
         same = [value - reference[fold] for fold, value in values[at].items() if fold in reference]
-        return self._mean(same, sign="+")
-
-    @property
-    def _digits(self) -> str:
-        return ".2f" if self._metric == "auc" else ".4f"
-
-    def _mean(self, values: list[float], sign: str = "") -> str:
-        if not values:
-            return "–"
-        if np.isnan(values).any():
-            return f"diverged ({np.isnan(values).sum()} of {len(values)} folds)"
-        told = f"{np.mean(values):{sign}{self._digits}}"
-        if len(values) == 1:
-            return f"{told} (1 fold)"
-        error = np.std(values, ddof=1) / len(values) ** 0.5
-        return f"{told} ± {error:{self._digits}}" + (
-            f" ({len(values)} folds)" if len(values) < FOLDS else ""
-        )
+        return _mean(same, sign="+")
 
     def _details(self, entries: Sequence[Entry], known: CellFile, *, quick: bool) -> ResultTable:
         rows = []
@@ -242,6 +222,12 @@ class TrialTable(Experiment):
             + ". ".join(_explained(setting, entries) for setting in settings)
             + ":",
         )
+
+
+def _mean(values: list[float], sign: str = "") -> str:
+    if np.isnan(values).any():
+        return f"diverged ({np.isnan(values).sum()} of {len(values)} folds)"
+    return FoldMean.of(values).told(sign=sign, of=FOLDS)
 
 
 def _heading(setting: str) -> str:
