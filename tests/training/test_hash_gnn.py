@@ -114,7 +114,8 @@ def test_the_two_sides_are_guided_apart():
 
 def test_the_graph_holds_the_mean_of_neighbours_weighted_by_how_far_ratings_are_above_the_mean():
     log = log_of([0, 0, 1, 2], ["a", "b", "a", "a"], [1.0, 3.0, 5.0, 3.0])
-    users, items = (matrix.to_dense() for matrix in hash_gnn._graph(log))
+    graph = hash_gnn._graph(log)
+    users, items = (graph[side][0].to_dense() for side in ("users", "items"))
     # The mean is 3, and ratings are 1 away from it on average.
     torch.testing.assert_close(users, torch.tensor([[-1.0, 0.0], [2.0, 0.0], [0.0, 0.0]]))
     expected = torch.tensor([[-2 / 3, 2 / 3, 0.0], [0.0, 0.0, 0.0]])
@@ -124,8 +125,21 @@ def test_the_graph_holds_the_mean_of_neighbours_weighted_by_how_far_ratings_are_
 def test_interactions_that_repeat_are_all_neighbours():
     once = log_of([0, 1], ["a", "a"], [1.0, 5.0])
     twice = log_of([0, 1, 0, 1], ["a"] * 4, [1.0, 5.0, 1.0, 5.0])
-    for one, two in zip(hash_gnn._graph(once), hash_gnn._graph(twice), strict=True):
-        torch.testing.assert_close(one.to_dense(), two.to_dense())
+    first, second = hash_gnn._graph(once), hash_gnn._graph(twice)
+    for side, matrices in first.items():
+        for one, two in zip(matrices, second[side], strict=True):
+            torch.testing.assert_close(one.to_dense(), two.to_dense())
+
+
+def test_gradients_go_back_through_the_graph_as_through_a_dense_matrix():
+    for matrix, transposed in hash_gnn._graph(PLANTED.interactions()).values():
+        assert torch.equal(matrix.to_dense().T, transposed.to_dense())
+        vectors = torch.randn(matrix.shape[1], 4, requires_grad=True)
+        weights = torch.randn(matrix.shape[0], 4)
+        means = hash_gnn._NeighbourMeans.apply(matrix, transposed, vectors)
+        torch.testing.assert_close(means, matrix.to_dense() @ vectors)
+        (means * weights).sum().backward()
+        torch.testing.assert_close(vectors.grad, matrix.to_dense().T @ weights)
 
 
 def test_rows_with_unseen_ids_do_not_count():

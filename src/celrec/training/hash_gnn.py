@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -53,6 +55,19 @@ class StraightThrough(torch.autograd.Function):
         return slope
 
 
+class _NeighbourMeans(torch.autograd.Function):
+    """A·vectors for a sparse A that is given with its transpose, for the way back."""
+
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor, transposed: Tensor, vectors: Tensor) -> Tensor:
+        ctx.transposed = transposed
+        return matrix @ vectors
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[None, None, Tensor]:
+        return None, None, ctx.transposed @ slope
+
+
 class _Encoder(nn.Module):
     """Ids of one side to numbers between −1 and 1."""
 
@@ -87,35 +102,47 @@ def hash_codes(
     return numbers >= 0, held
 
 
-def _graph(log: Interactions) -> tuple[Tensor, Tensor]:
-    """Users × items and items × users: how far ratings are above the mean, over the neighbours."""
+_Graph: TypeAlias = dict[str, tuple[Tensor, Tensor]]
+
+
+def _graph(log: Interactions) -> _Graph:
+    """How far ratings are above the mean, over the number of neighbours, for both sides.
+
+    Users × items and items × users, each with its transpose.
+    """
     apart = log.target - (log.target.mean(dtype=np.float64) if len(log) else 0.0)
     scale = float(np.abs(apart).mean()) if apart.any() else 1.0
     values = torch.from_numpy((apart / scale).astype(np.float32))
     user, item = (torch.from_numpy(ids.astype(np.int64)) for ids in (log.user, log.item))
     size = (log.num_users, log.num_items)
-    found = []
-    for place, count, shape in (
-        (torch.stack([user, item]), log.user_counts, size),
-        (torch.stack([item, user]), log.item_counts, size[::-1]),
-    ):
-        share = torch.from_numpy(1.0 / np.maximum(count, 1)).float()[place[0]]
+    places = {"users": torch.stack([user, item]), "items": torch.stack([item, user])}
+    counts = {"users": log.user_counts, "items": log.item_counts}
+    graph = {}
+    for side, place in places.items():
+        share = torch.from_numpy(1.0 / np.maximum(counts[side], 1)).float()[place[0]]
+        shape = size if side == "users" else size[::-1]
         matrix = torch.sparse_coo_tensor(place, values * share, shape, check_invariants=False)
-        found.append(matrix.coalesce())
-    return found[0], found[1]
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
+            graph[side] = matrix.to_sparse_csr(), matrix.T.to_sparse_csr()
+    return graph
 
 
-def _encode(encoders: dict[str, _Encoder], graph: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
-    users, items = encoders["users"], encoders["items"]
+def _encode(encoders: dict[str, _Encoder], graph: _Graph) -> dict[str, Tensor]:
+    def neighbours(side: str, other: str) -> Tensor:
+        vectors = encoders[other].vector
+        means: Tensor = _NeighbourMeans.apply(*graph[side], vectors)  # type: ignore[no-untyped-call]
+        return means
+
     return {
-        "users": users(torch.sparse.mm(graph[0], items.vector)),
-        "items": items(torch.sparse.mm(graph[1], users.vector)),
+        "users": encoders["users"](neighbours("users", "items")),
+        "items": encoders["items"](neighbours("items", "users")),
     }
 
 
 def _train(
     encoders: dict[str, _Encoder],
-    graph: tuple[Tensor, Tensor],
+    graph: _Graph,
     log: Interactions,
     side: str,
     how: HashGnn,
