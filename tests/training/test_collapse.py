@@ -168,6 +168,11 @@ def test_curvature_bounds_are_the_traces_of_the_second_derivatives_of_each_row(l
         torch.testing.assert_close(found[1], item_traces, rtol=1e-4, atol=1e-5)
 
 
+def _moments(rows):
+    drawn = torch.randn(rows, DIM, DIM)
+    return drawn + drawn.mT
+
+
 def slow_equations(log, users, items, side, moments):
     """Σ moment and Σ x·row over the interactions of each row of one side."""
     tables = {"users": users, "items": items}
@@ -187,7 +192,7 @@ def slow_equations(log, users, items, side, moments):
 def test_normal_equations_are_those_of_a_loop_over_interactions(log, side, data):
     users, items = data.draw(tables(log.num_users)), data.draw(tables(log.num_items))
     own, other = (users, items) if side == "users" else (items, users)
-    moments = torch.randn(other.num_rows, DIM, DIM)
+    moments = _moments(other.num_rows)
     matrices, right = slow_equations(log, users, items, side, moments)
     ends = sorted(data.draw(st.tuples(*[st.integers(0, own.num_rows)] * 2)))
     for form in FORMS:
@@ -215,7 +220,7 @@ def test_other_targets_take_the_place_of_those_of_the_log(log, data):
             if isinstance(table, ClusteredEmbedding):  # they stay through the moves
                 move(table, data.draw)
                 check(collapsed, other, users, items)
-        moments = torch.randn(items.num_rows, DIM, DIM)
+        moments = _moments(items.num_rows)
         _, found = collapsed.normal_equations("users", moments, slice(users.num_rows))
         _, right = slow_equations(other, users, items, "users", moments)
         torch.testing.assert_close(found.double(), right, rtol=1e-4, atol=1e-4)

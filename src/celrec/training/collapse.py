@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -73,8 +74,10 @@ class Collapse(ABC):
         self._follow_assignments()
         other = self._users if side == "items" else self._items
         weight = other.weight.data[: other.num_rows]
-        matrices, right = self._equations(side, moments.flatten(1), weight, rows)
-        return matrices.view(-1, *moments.shape[1:]), right
+        # Moments are symmetric: half of each is enough to read, which is what takes the time.
+        lower, place = _halves(moments.shape[1])
+        matrices, right = self._equations(side, moments.flatten(1)[:, lower], weight, rows)
+        return matrices[:, place], right
 
     def _follow_assignments(self) -> None:
         user_rows, item_rows = _rows_of(self._users), _rows_of(self._items)
@@ -100,7 +103,7 @@ class Collapse(ABC):
     def _equations(
         self, side: str, moments: Tensor, weight: Tensor, rows: slice
     ) -> tuple[Tensor, Tensor]:
-        """Σ n·moment and Σ s·row over the partners of these rows."""
+        """Σ n·moment and Σ s·row over the partners of these rows; moments are lists of numbers."""
 
     @abstractmethod
     def _evaluate(self, a: Tensor, b: Tensor) -> tuple[float, Tensor, Tensor]:
@@ -223,6 +226,15 @@ class SparseCollapse(Collapse):
             right,
         )
         return torch.from_numpy(matrices), torch.from_numpy(right)
+
+
+@lru_cache
+def _halves(dim: int) -> tuple[Tensor, Tensor]:
+    """Where the lower half of a flattened dim × dim matrix is, and where in it each place is."""
+    row, column = torch.tril_indices(dim, dim)
+    place = torch.empty(dim, dim, dtype=torch.long)
+    place[row, column] = place[column, row] = torch.arange(len(row))
+    return row * dim + column, place
 
 
 def _square_sum(targets: NDArray[np.float32]) -> float:
