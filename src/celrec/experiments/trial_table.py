@@ -218,7 +218,7 @@ class TrialTable(Experiment):
             rows,
             caption="Medians over folds: rows in the end; bytes of the compressed tables, of what "
             "leads ids to their rows, and of both in training; steps that validation data chose; "
-            "seconds on one thread, beside another cell. "
+            "seconds of one processor, beside another cell. "
             + ". ".join(_explained(setting, entries) for setting in settings)
             + ":",
         )
