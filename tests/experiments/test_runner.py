@@ -47,11 +47,20 @@ def squares():
     return Squares()
 
 
-def test_everything_is_found_out_and_kept_in_rounds(tmp_path, squares):
-    told = []
-    runner = Runner(tmp_path)
-    runner.run(squares, told.append)
-    known = runner.known(squares)
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A folder in which everything is finished, and what was told on the way."""
+    folder, told, before = tmp_path_factory.mktemp("results"), [], dict(os.environ)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SECONDS", "0.3")
+        Runner(folder).run(Squares(), told.append)
+    assert dict(os.environ) == before
+    return folder, told
+
+
+def test_everything_is_found_out_and_kept_in_rounds(finished, squares):
+    folder, told = finished
+    known = Runner(folder).known(squares)
     assert [known.get(cell)["square"] for cell in squares.cells(known, quick=False)] == [
         *(0, 1, 4, 9),
         14**2,
@@ -65,15 +74,17 @@ def test_everything_is_found_out_and_kept_in_rounds(tmp_path, squares):
     assert known.get({"number": 3})["made_with"]["torch"] == torch.__version__
 
 
-def test_two_processes_with_a_thread_each_work_side_by_side(tmp_path, squares, monkeypatch):
-    monkeypatch.setenv("SECONDS", "0.3")
-    before = dict(os.environ)
-    Runner(tmp_path).run(squares)
-    known = Runner(tmp_path).known(squares)
+def test_two_processes_with_a_thread_each_work_side_by_side(finished, squares):
+    known = Runner(finished[0]).known(squares)
     found = [known.get({"number": number}) for number in range(4)]
     assert all(one["threads"] == [1, "1"] for one in found)
     assert len({one["process"] for one in found}) == 2
-    assert dict(os.environ) == before
+
+
+def test_what_is_finished_is_not_done_again(finished, squares):
+    told = []
+    Runner(finished[0], workers=1).run(squares, told.append)
+    assert told == []
 
 
 def test_what_is_timed_runs_alone_with_all_threads(tmp_path):
@@ -85,31 +96,18 @@ def test_what_is_timed_runs_alone_with_all_threads(tmp_path):
     assert len({one["process"] for one in found}) == 1
 
 
-def test_what_is_finished_is_not_done_again(tmp_path, squares, monkeypatch):
-    Runner(tmp_path, workers=1).run(squares)
-    monkeypatch.setenv("WRONG", "2")
-    told = []
-    Runner(tmp_path, workers=1).run(squares, told.append)
-    assert told == []
-
-
-def test_what_is_quick_is_kept_apart(tmp_path, squares):
-    Runner(tmp_path, quick=True, workers=1).run(squares)
+def test_an_error_in_a_cell_is_told_and_what_was_finished_is_kept_apart_if_quick(
+    tmp_path, squares, monkeypatch
+):
+    monkeypatch.setenv("WRONG", "1")
+    with pytest.raises(CelrecError, match="number: wrong"):
+        Runner(tmp_path, quick=True, workers=1).run(squares)
     assert [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*.jsonl")] == [
         "quick/squares.jsonl"
     ]
+    known = Runner(tmp_path, quick=True).known(squares)
+    assert [{"number": number} in known for number in range(2)] == [True, False]
     assert len(Runner(tmp_path).known(squares)) == 0
-
-
-def test_an_error_in_a_cell_is_told_and_what_was_finished_is_kept(tmp_path, squares, monkeypatch):
-    monkeypatch.setenv("WRONG", "3")
-    with pytest.raises(CelrecError, match="number: wrong"):
-        Runner(tmp_path, workers=1).run(squares)
-    known = Runner(tmp_path).known(squares)
-    assert [{"number": number} in known for number in range(4)] == [True, True, True, False]
-    monkeypatch.delenv("WRONG")
-    Runner(tmp_path, workers=1).run(squares)
-    assert len(Runner(tmp_path).known(squares)) == 5
 
 
 def test_a_process_that_is_killed_is_told_of(tmp_path, squares, monkeypatch):
