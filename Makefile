@@ -32,7 +32,10 @@ bench: install
 	$(BIN)/python benchmarks/embeddings.py
 	$(BIN)/python benchmarks/online.py
 
+# More examples of what must always hold, and what takes longer than a test should.
 slow: install
+	HYPOTHESIS_PROFILE=thorough OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 \
+		$(BIN)/python -m pytest -n 2 --dist worksteal
 	$(BIN)/python -m pytest -m slow
 
 hosts: .venv-hosts/installed

@@ -17,8 +17,9 @@ import pytest
 from hypothesis import settings
 
 # The first example of a test may compile a loop, which says nothing about the others.
-settings.register_profile("celrec", deadline=None)
-settings.load_profile("celrec")
+settings.register_profile("celrec", deadline=None, max_examples=40)
+settings.register_profile("thorough", deadline=None, max_examples=500)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "celrec"))
 
 _DATA = os.environ.get("CELREC_DATA")  # before the tests are cut off from it
 
