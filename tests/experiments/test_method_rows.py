@@ -1,0 +1,37 @@
+from dataclasses import replace
+
+from celrec.experiments.method_rows import METHODS, method_entries
+
+SIZES = {"5 %": "200", "1 %": "40", "0.5 %": "20"}
+ENTRIES = {
+    (entry.row, entry.column): entry
+    for entry in method_entries("ml-1m", SIZES, {"CEL": (0.75, 0.77, 0.78)}, model="nmf", folds=2)
+}
+
+
+def test_every_method_has_its_place_at_every_size():
+    for row in METHODS:
+        columns = {column for label, column in ENTRIES if label == row.label}
+        expected = set() if row.embedding is None else {f"ml-1m {name}" for name in SIZES}
+        assert columns == expected | ({"ml-1m 100 %"} if row.whole else set())
+    assert all(entry.folds == 2 for entry in ENTRIES.values())
+
+
+def test_the_papers_numbers_are_at_100_and_then_at_each_size_as_far_as_they_go():
+    paper = {column: entry.paper for (label, column), entry in ENTRIES.items() if label == "CEL"}
+    assert paper == {"ml-1m 100 %": 0.75, "ml-1m 5 %": 0.77, "ml-1m 1 %": 0.78, "ml-1m 0.5 %": None}
+    assert ENTRIES["BH", "ml-1m 1 %"].paper is None
+
+
+def test_all_sizes_are_tuned_in_the_middle_and_what_stands_under_100_by_itself():
+    for (label, column), entry in ENTRIES.items():
+        if column == "ml-1m 100 %":
+            assert entry.tuned == entry.trial
+        else:
+            assert entry.tuned == ENTRIES[label, "ml-1m 1 %"].trial
+            assert entry.trial.plan == replace(
+                entry.tuned.plan, compression=SIZES[column.removeprefix("ml-1m ")]
+            )
+    whole = {label: ENTRIES[label, "ml-1m 100 %"].trial.plan for label in ("CEL", "CEL-Lite")}
+    assert [plan.personalise for plan in whole.values()] == ["all", "20"]
+    assert [plan.compression for plan in whole.values()] == ["40", "40"]
