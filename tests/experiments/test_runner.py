@@ -1,11 +1,17 @@
+import json
 import os
 import signal
+import subprocess
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
 
 from celrec import CelrecError
+from celrec.experiments import runner
 from celrec.experiments.experiment import Experiment
 from celrec.experiments.report import Report
 from celrec.experiments.runner import Runner
@@ -40,6 +46,10 @@ class Squares(Experiment):
 
 class Timed(Squares):
     name, timed = "timed", True
+
+
+class Large(Squares):
+    name, large = "large", True
 
 
 @pytest.fixture
@@ -81,6 +91,20 @@ def test_two_processes_with_a_thread_each_work_side_by_side(finished, squares):
     assert len({one["process"] for one in found}) == 2
 
 
+def test_what_takes_much_memory_runs_alone_with_one_thread(tmp_path, monkeypatch):
+    asked = []
+
+    class Pool(ThreadPoolExecutor):  # takes no time to begin
+        def __init__(self, workers, context, begin, threads):
+            asked.append((workers, context.get_start_method(), begin, *threads))
+            super().__init__(workers)
+
+    monkeypatch.setattr(runner, "ProcessPoolExecutor", Pool)
+    Runner(tmp_path, workers=4).run(Large())
+    assert asked == [(1, "spawn", runner._begin, 1)]
+    assert len(Runner(tmp_path).known(Large())) == 5
+
+
 def test_what_is_finished_is_not_done_again(finished, squares):
     told = []
     Runner(finished[0], workers=1).run(squares, told.append)
@@ -117,6 +141,32 @@ def test_a_process_that_is_killed_is_told_of(tmp_path, squares, monkeypatch):
     monkeypatch.delenv("FATAL")
     Runner(tmp_path, workers=1).run(squares)
     assert len(Runner(tmp_path).known(squares)) == 5
+
+
+def test_processes_end_with_the_program_that_started_them(tmp_path):
+    program = (
+        "import sys; from tests.experiments.test_runner import Runner, Squares\n"
+        "if __name__ == '__main__': Runner(sys.argv[1], workers=1).run(Squares())"
+    )
+    (tmp_path / "program.py").write_text(program)
+    root = str(Path(__file__).parents[2])
+    kept = tmp_path / "squares.jsonl"
+    running = subprocess.Popen(
+        [sys.executable, str(tmp_path / "program.py"), str(tmp_path)],
+        env={**os.environ, "SECONDS": "1", "PYTHONPATH": root},
+    )
+    while not (kept.exists() and kept.read_text().endswith("\n")):
+        assert running.poll() is None
+        time.sleep(0.05)
+    running.kill()
+    running.wait()
+    worker = json.loads(kept.read_text().splitlines()[0])["found"]["process"]
+    for _ in range(100):
+        if not Path(f"/proc/{worker}").exists():
+            break
+        time.sleep(0.1)
+    else:
+        pytest.fail("it goes on")
 
 
 def test_a_report_is_written_beside_the_cells(tmp_path, squares):

@@ -25,6 +25,8 @@ class Experiment(ABC):
     title: str
     timed: bool = False
     """Whether seconds are what it is about: then nothing runs beside a cell."""
+    large: bool = False
+    """Whether a cell takes so much memory that none is to run beside it."""
 
     @abstractmethod
     def cells(self, known: CellFile, *, quick: bool) -> Sequence[Cell]:

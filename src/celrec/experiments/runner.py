@@ -11,6 +11,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import torch
@@ -42,7 +43,8 @@ class Runner:
 
     In `folder`, NAME.jsonl holds the finished cells of an experiment, and NAME.md and figures
     show what there is. What is quick is kept apart, in a folder of its own. Two cells run side
-    by side, each in a process with one thread; where time is measured, one with all threads.
+    by side, each in a process with one thread; where time is measured, one with all threads, and
+    where much memory is taken, one with one thread.
     """
 
     def __init__(self, folder: str | Path, *, quick: bool = False, workers: int = 2) -> None:
@@ -120,7 +122,7 @@ class Runner:
 
     @contextmanager
     def _pool(self, experiment: Experiment) -> Iterator[ProcessPoolExecutor]:
-        workers = 1 if experiment.timed else self._workers
+        workers = 1 if experiment.timed or experiment.large else self._workers
         threads = (os.cpu_count() or 1) if experiment.timed else 1
         # Numerical libraries read these when they are loaded, in the new process.
         before = {name: os.environ.get(name) for name in _THREADS}
@@ -139,6 +141,15 @@ class Runner:
 
 def _begin(threads: int) -> None:
     torch.set_num_threads(threads)
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Stop working when nobody is there any more to keep what comes of it."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None  # noqa: S101  (it runs in a process of a pool)
+    parent.join()
+    os._exit(1)
 
 
 def _run(experiment: Experiment, cell: Cell) -> dict[str, Any]:
