@@ -31,6 +31,7 @@ bench: install
 	$(BIN)/python benchmarks/models.py
 	$(BIN)/python benchmarks/embeddings.py
 	$(BIN)/python benchmarks/online.py
+	$(BIN)/python benchmarks/topk.py
 
 # More examples of what must always hold, and what takes longer than a test should.
 slow: install

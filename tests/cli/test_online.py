@@ -111,7 +111,9 @@ def outcome(folder):
     """All that a run has come to, without when and how often it was written."""
     [latest, *_] = CheckpointFolder(folder).whole()
     found = {path.name: path.read_bytes() for path in latest.iterdir()}
-    found["checkpoint.json"] = json.loads(found["checkpoint.json"])["about"]
+    about = json.loads(found["checkpoint.json"])["about"]
+    seen = folder / "seen" / about["seen"].pop("file")  # how many there were does not matter
+    found |= {"checkpoint.json": about, "seen": seen.read_bytes()}
 
     def plain(value):
         if isinstance(value, dict):
@@ -144,7 +146,7 @@ def test_json_tells_windows_and_the_end(capsys, log, tmp_path):
     assert end["stopped"] is False
     assert end["ids"] == {"users": 60, "items": 50}
     assert end["rows"] == {"users": 6, "items": 6}
-    assert set(end["bytes"]) == {"model", "training", "ids", "resident"}
+    assert set(end["bytes"]) == {"model", "training", "ids", "seen", "resident"}
     assert end["bytes"]["resident"] > 10**7
     measured = end["overall"]
     assert measured["all"]["events"] == 1960

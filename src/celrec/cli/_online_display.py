@@ -85,7 +85,7 @@ class Status:
         table.add_row(
             "bytes",
             f"model {size['model']:,}, training {size['training']:,}, ids {size['ids']:,}, "
-            f"resident {size['resident']:,}",
+            f"seen {size['seen']:,}, resident {size['resident']:,}",
         )
         return table
 

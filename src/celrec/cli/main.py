@@ -11,7 +11,7 @@ import typer
 from typer.exceptions import TyperException
 
 import celrec
-from celrec.cli import compare, data, online, reproduce, runs, train
+from celrec.cli import compare, data, online, recommend, reproduce, runs, train
 from celrec.cli._interruption import Interruption
 from celrec.errors import CelrecError
 
@@ -34,6 +34,8 @@ app.command()(compare.embeddings)
 app.command()(reproduce.reproduce)
 app.command()(runs.evaluate)
 app.command()(runs.clusters)
+app.command()(recommend.recommend)
+app.command()(recommend.similar)
 
 
 def _show_version(wanted: bool) -> None:

@@ -27,43 +27,64 @@ def evaluate(
             metavar="[DATA]", help="Other interactions; the test part it was trained with if none."
         ),
     ] = None,
+    k: Annotated[
+        int | None,
+        typer.Option(
+            "-k",
+            "--k",
+            help="Also measure how many of the items that users came to like are among the k that "
+            "are recommended: NDCG, recall, MRR, hit rate, coverage.",
+        ),
+    ] = None,
+    relevant: Annotated[
+        float | None,
+        typer.Option(
+            help="With -k, users like what has a target from this one on; if not given, a 1 of 0 "
+            "and 1, else --positive of the training, else the mean of all ratings."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Measure a trained model, overall and on cold and warm items.
 
-    Example: celrec evaluate run next-month.csv
+    Example: celrec evaluate run next-month.csv -k 10
     """
     from rich.console import Console
 
+    from celrec.cli._ranking import rank, show_ranking
     from celrec.cli.train import split_of
     from celrec.data.datasets.library import open_data
     from celrec.data.reading import read
     from celrec.evaluation.measuring import measure
     from celrec.training.run_folder import load_run
 
-    trained = load_run(run)
+    if relevant is not None and k is None:
+        raise CelrecError("--relevant is for -k; give both, or none")
+    trained = load_run(run, seen=k is not None and data is not None)
     source = trained.source
     reading = source.get("reading", {})
     if data is None:
         if not {"data", "fold", "seed"} <= set(source):
             raise CelrecError(f"{run}: it does not say what it was tested on; give DATA")
         whole = open_data(source["data"], **reading)
-        log = split_of(trained.plan.prepared(whole), source["fold"], source["seed"]).test
+        split = split_of(trained.plan.prepared(whole), source["fold"], source["seed"])
+        learned, log = split.train_and_valid(), split.test
         if not len(log):
             raise CelrecError(f"{run}: no rows were left to test it on; give DATA")
     else:
-        log = trained.plan.prepared(open_data(data, **reading))
+        learned, log = None, trained.plan.prepared(open_data(data, **reading))
     columns = list(trained.known.columns)
     events = read(log.to_frame(), like=trained.known, columns=columns)
     counts = trained.items.get_column("interactions").to_numpy()
     accuracy = measure(trained.model, trained.plan, events, counts)
+    ranking = None if k is None else rank(trained, events, learned, k, relevant)
     unseen = {
         "users": int((events.user < 0).sum()),
         "items": int((events.item < 0).sum()),
     }
     if as_json:
         result = {"run": str(run), "rows": len(events), "unseen": unseen, "test": accuracy}
-        typer.echo(json.dumps(result))
+        typer.echo(json.dumps(result if ranking is None else {**result, "ranking": ranking}))
         return
     console = Console(highlight=False)
     console.print(
@@ -73,6 +94,8 @@ def evaluate(
     for name, value in accuracy.items():
         if value is not None or name.startswith("mse"):
             console.print(f"{name:9} {'none' if value is None else f'{value:.4f}'}")
+    if ranking is not None:
+        show_ranking(ranking)
 
 
 def clusters(

@@ -172,7 +172,8 @@ def train(
         "columns": id_column or [],
         "drop_invalid": drop_invalid,
     }
-    split = split_of(plan.prepared(open_data(data, **reading)), fold, seed)
+    whole = open_data(data, **reading)
+    split = split_of(plan.prepared(whole), fold, seed)
     source = {"data": data, "reading": reading, "fold": fold, "seed": seed}
     unfinished = None if out is None else out.with_name(f"{out.name}.unfinished")
     checkpoint = Checkpoint(unfinished, {**asdict(plan), **source}, resume=resume)
@@ -203,7 +204,7 @@ def train(
         "diagnostics": diagnose(trained, learned) if embedding == "cel" else None,
     }
     if out is not None:
-        save_run(out, learned, trained, plan, fitted.judgements, source, result)
+        save_run(out, learned, trained, plan, fitted.judgements, source, result, seen=whole)
         checkpoint.remove()
     if as_json:
         typer.echo(

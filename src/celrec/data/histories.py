@@ -67,10 +67,16 @@ class Histories:
         Oldest first, padded with UNSEEN on the left.
         """
         if self._moments is None or events.timestamp is None:
-            moments = np.full(len(events), len(self._log))
-        else:
-            moments = np.searchsorted(self._moments, events.timestamp)
+            return self.latest(events.user, length)
+        moments = np.searchsorted(self._moments, events.timestamp)
         return self._latest(events.user, moments, length)
+
+    def latest(self, users: NDArray[np.integer], length: int) -> NDArray[np.int32]:
+        """The latest `length` items of each of these users, after all events.
+
+        Oldest first, padded with UNSEEN on the left.
+        """
+        return self._latest(users, np.full(len(users), len(self._log)), length)
 
     def _moments_of_rows(self, rows: NDArray[np.integer]) -> NDArray[np.integer]:
         if self._moments is None or self._log.timestamp is None:
@@ -79,7 +85,7 @@ class Histories:
         return moments
 
     def _latest(
-        self, users: NDArray[np.int32], moments: NDArray[np.integer], length: int
+        self, users: NDArray[np.integer], moments: NDArray[np.integer], length: int
     ) -> NDArray[np.int32]:
         ends = np.searchsorted(self._keys, _key(users, moments))
         starts = np.searchsorted(self._keys, _key(users, np.zeros(len(users), np.int64)))

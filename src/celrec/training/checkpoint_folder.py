@@ -7,7 +7,7 @@ import re
 import shutil
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,7 +66,7 @@ class CheckpointFolder:
     def writing(self, events: int, about: dict[str, Any]) -> Iterator[Path]:
         """A folder to write files to; when the block succeeds, it is the latest checkpoint.
 
-        `about` is noted with it, and must be fit for JSON.
+        `about` is noted with it, as it is at the end of the block, and must be fit for JSON.
         """
         try:
             with atomic_folder(self._free(events)) as folder:
@@ -82,6 +82,14 @@ class CheckpointFolder:
                 f"{self.path}: cannot write a checkpoint ({problem}); earlier ones are kept; "
                 "make room, and go on with the run"
             ) from error
+
+    def noted(self) -> list[dict[str, Any]]:
+        """What was noted with each that was written to the end; damaged ones are passed over."""
+        found = []
+        for folder in self.whole():
+            with suppress(OSError, LookupError, TypeError, ValueError):
+                found.append(dict(json.loads((folder / _MANIFEST).read_bytes())["about"]))
+        return found
 
     def latest(self) -> FoundCheckpoint | None:
         """The latest checkpoint that is not damaged; None if there is none at all."""

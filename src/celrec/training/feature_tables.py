@@ -54,10 +54,20 @@ class FeatureTables(nn.Module):
         """What stands for the vectors where there are no features."""
         return torch.zeros((*ids.shape, 0, self.dim), device=ids.device)
 
-    def _pooled(self, number: int, table: Tensor, ids: Tensor) -> Tensor:
+    def known(self, ids: Tensor) -> Tensor:
+        """The numbers of the values that `ids` have, (..., values), −1 where there is none.
+
+        Those of all features side by side: ids for which they are equal have equal vectors.
+        """
+        return torch.cat([self._values(number, ids) for number in range(len(self))], -1)
+
+    def _values(self, number: int, ids: Tensor) -> Tensor:
         values: Tensor = getattr(self, f"values_{number}")
         last = len(values) - 1
-        mine = values[torch.where((ids >= 0) & (ids < last), ids, last)].long()
+        return values[torch.where((ids >= 0) & (ids < last), ids, last)].long()
+
+    def _pooled(self, number: int, table: Tensor, ids: Tensor) -> Tensor:
+        mine = self._values(number, ids)
         has = (mine >= 0).unsqueeze(-1)
         total = (table[mine.clamp(min=0)] * has).sum(-2)
         return total / has.sum(-2).clamp(min=1)

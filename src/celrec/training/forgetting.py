@@ -72,10 +72,16 @@ class Forgetting:
         moments: NDArray[np.int64] = np.minimum(times, self._time())
         return moments
 
-    def look(self, tables: Mapping[str, KnownIds], trainer: OnlineTrainer) -> None:
-        """Drop those who have been silent for too long, if it is time to look for them."""
+    def look(
+        self, tables: Mapping[str, KnownIds], trainer: OnlineTrainer
+    ) -> dict[str, NDArray[np.int64]]:
+        """Drop those who have been silent for too long, if it is time to look for them.
+
+        Gives who is left, by their old numbers, of the tables that have lost somebody.
+        """
+        kept: dict[str, NDArray[np.int64]] = {}
         if self.after is None or trainer.events < self._next:
-            return
+            return kept
         now = trainer.events - 1 if self.after.unit is None else self._time()
         since = self.after.begin(now)
         for name, table in tables.items():
@@ -84,8 +90,10 @@ class Forgetting:
                 trainer.keep(name, heard)
                 table.keep(heard)
                 self.dropped[name] = self.dropped.get(name, 0) + gone
+                kept[name] = heard
         left = sum(len(table.ids) for table in tables.values())
         self._next = trainer.events + max(left, _LEAST)
+        return kept
 
     def state_dict(self) -> dict[str, Any]:
         """All that is needed to go on, but for the moments of the ids."""

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from celrec.data.columns import further
+from celrec.data.seen_items import SeenItems
 from celrec.data.streams.events import Events, Offset
 from celrec.errors import CelrecError
 from celrec.training.batch import Batch
@@ -27,21 +28,25 @@ from celrec.training.recommender import Recommender
 from celrec.training.rejected_file import RejectedFile
 from celrec.training.run_folder import Run, ids_table, load_run, write_run
 from celrec.training.run_lock import RunLock, lock_run
+from celrec.training.seen_log import SeenLog
 from celrec.training.silence import Silence
 from celrec.training.state_file import load_state, save_state
 from celrec.training.stream_model import online_settings, stream_model, stream_plan
 
 _STATE = "training.safetensors"
+_SEEN = 1_000  # of the latest events of each user: so that memory is bounded
 
 
 class OnlineRun:
     """A recommender that learns from events with original ids, and a folder that it survives in.
 
     The folder holds `checkpoints`, of which the latest two are kept; `rejected.jsonl`, the
-    events that could not be used; and `lock`, since one process at a time may work on it.
+    events that could not be used; `seen`, what users have seen; and `lock`, since one
+    process at a time may work on it.
     Whatever happens to the process, `resume` goes on as of the last checkpoint. Reading is
     then to go on after `offset`. The same events in the same batches give the same state, to
-    the last bit, however often the run was stopped between them.
+    the last bit, however often the run was stopped between them. Of what users have
+    seen, the latest 1,000 events of each are kept.
 
     >>> from tempfile import mkdtemp
     >>> plan = Plan(embedding="cel-lite", compression="4", model="mf")
@@ -78,10 +83,11 @@ class OnlineRun:
         """Where the source goes on; None if nothing was read yet."""
         self.rejected = 0
         """How many events could not be used."""
+        self._seen_log = SeenLog(folder, _SEEN)
         self.notes: dict[str, Any] = {}
         """What was given to the last checkpoint."""
         self.damaged: tuple[CelrecError, ...] = ()
-        """What was wrong with checkpoints that had to be passed over."""
+        """What was wrong with checkpoints that had to be passed over, and with what was seen."""
         self._checkpoints = CheckpointFolder(folder)
         self._rejected = RejectedFile(folder / "rejected.jsonl", rejected_bytes)
         self._forgetting = forgetting
@@ -136,7 +142,8 @@ class OnlineRun:
                 raise CelrecError(missing)
             known, state = load_run(found.folder), load_state(found.folder / _STATE)
             run = cls._from(place, lock, known, state, found.about)
-            run.damaged = found.damaged
+            run._seen_log = SeenLog.resume(place, found.about.get("seen"), known.known, _SEEN)
+            run.damaged = (*found.damaged, *run._seen_log.damaged)
             checkpoints.tidy(found.folder)
         except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             lock.release()
@@ -187,6 +194,11 @@ class OnlineRun:
         return self.trainer.events
 
     @property
+    def seen(self) -> SeenItems:
+        """What users have seen, so that it need not be recommended again."""
+        return self._seen_log.seen
+
+    @property
     def late(self) -> int:
         """How many events had a lower timestamp than one before them."""
         return int((self.offset or {}).get("late", 0))
@@ -203,11 +215,12 @@ class OnlineRun:
 
     @property
     def nbytes(self) -> dict[str, int]:
-        """Bytes of the model, of what learning needs besides, and of original ids."""
+        """Bytes of the model, of what learning needs besides, of ids, and of what was seen."""
         return {
             "model": sum(tensor.nbytes for tensor in self.model.state_dict().values()),
             "training": self.trainer.nbytes,
             "ids": sum(table.nbytes for table in self.tables.values()),
+            "seen": self.seen.nbytes,
         }
 
     def learn(self, events: Events) -> Learned:
@@ -239,7 +252,9 @@ class OnlineRun:
                 )
             for table, numbers in zip(self.tables.values(), ids, strict=True):
                 table.add(numbers, targets, moments)
-            self._forgetting.look(self.tables, self.trainer)
+            self.seen.add(*ids[:2])
+            if kept := self._forgetting.look(self.tables, self.trainer):
+                self.seen.keep(kept.get("users"), kept.get("items"))
         self._rejected.add([*events.rejected, *unfit])
         self.rejected += len(events.rejected) + len(unfit)
         self.offset = events.offset
@@ -272,8 +287,10 @@ class OnlineRun:
             for name, table in self.tables.items()
         }
         with self._checkpoints.writing(self.events, about) as folder:
+            about["seen"] = self._seen_log.write()
             write_run(folder, self.model, self.plan, self.source, result, shown, self._past())
             save_state(folder / _STATE, state)
+        self._seen_log.tidy(one.get("seen") for one in self._checkpoints.noted())
         self._saved, self.notes = position, dict(notes or {})
         return True
 

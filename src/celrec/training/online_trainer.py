@@ -175,6 +175,12 @@ class OnlineTrainer:
         if len(ids):
             side.observe(batch, ids, vectors, self, again=again, tangent=tangent)
 
+    def present(self, users: Tensor) -> Batch:
+        """See `Recommender`; with what users did up to now."""
+        batch = self.recommender.present(users)
+        now = torch.full_like(users, self.events)
+        return self._with_history(batch._replace(history=None, moment=now))
+
     @torch.no_grad()
     def sweep(self) -> None:
         """Judge all ids once more by what is known of them."""

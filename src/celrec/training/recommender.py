@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from celrec.data.histories import Histories
+from celrec.data.id_map import UNSEEN
 from celrec.data.interactions import Interactions
 from celrec.embeddings.embedding import Embedding
 from celrec.embeddings.quantised import QuantisedEmbedding
@@ -179,6 +180,19 @@ class Recommender(nn.Module):
             history,
             columns=columns,
         )
+
+    def present(self, users: Tensor) -> Batch:
+        """A sample of each user after all that is remembered, with no item yet.
+
+        Further columns of the log, of which nothing is known then, hold unseen ids.
+        """
+        nothing = torch.full_like(users, UNSEEN)
+        history = columns = None
+        if self._histories is not None:
+            history = _as_ids(self._histories.latest(users.numpy(), self.history_length))
+        if self.column_names:
+            columns = torch.stack([nothing] * len(self.column_names), -1)
+        return Batch(users, nothing, torch.zeros(len(users)), history, columns=columns)
 
     @torch.no_grad()
     def predict(self, log: Interactions) -> Tensor:

@@ -19,6 +19,7 @@ from celrec.data.atomic import atomic_folder
 from celrec.data.id_column import IdColumn
 from celrec.data.id_map import IdMap
 from celrec.data.interactions import Interactions
+from celrec.data.seen_items import SeenItems
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.embedding import Embedding
 from celrec.embeddings.mixed import MixedEmbedding
@@ -31,6 +32,8 @@ from celrec.training.judgement import Judgement
 from celrec.training.model import Model
 from celrec.training.plan import Plan
 from celrec.training.recommender import Recommender
+from celrec.training.seen_file import read_seen, seen_in, write_seen
+from celrec.training.seen_log import read_seen_log
 
 _FORMAT = 3
 _HISTORY = "history.parquet"
@@ -55,6 +58,8 @@ class Run:
     """Where the data came from and how they were split."""
     result: dict[str, Any]
     """What it reached."""
+    seen: SeenItems | None = None
+    """What each user has seen, if that was asked for; earlier versions did not tell."""
 
 
 def save_run(
@@ -65,15 +70,19 @@ def save_run(
     judgements: dict[str, list[Judgement]],
     source: dict[str, Any],
     result: dict[str, Any],
+    *,
+    seen: Interactions | None = None,
 ) -> None:
     """Write a run folder, whole or not at all; one that stands there is replaced.
 
-    Anything else that stands there is not. `log` is what the model was trained on.
+    Anything else that stands there is not. `log` is what the model was trained on; `seen` all
+    that users have seen, with the same ids, if that is more.
     Holds `config.json`, `result.json`, `judgements.parquet`, `model.safetensors`,
     and `users.parquet` and `items.parquet` with the original ids in dense order,
     their training interactions, mean targets, clusters and titles, a table like
-    these for each further column of ids, and for models that look at what users did
-    before `history.parquet`, the training interactions in dense ids.
+    these for each further column of ids, `seen.parquet` with the dense ids of all that was seen
+    in the order of time, and for models that look at what users did before
+    `history.parquet`, the training interactions in dense ids.
     """
     check_place(path)
     log = log.seen()
@@ -89,6 +98,7 @@ def save_run(
     if isinstance(model, Recommender) and model.history_length:
         columns = {"user": log.user, "item": log.item, "timestamp": log.timestamp}
         past = pl.DataFrame({name: v for name, v in columns.items() if v is not None})
+    watched = seen_in(log if seen is None else seen)
     with atomic_folder(Path(path)) as folder:
         pl.DataFrame(
             [
@@ -98,7 +108,7 @@ def save_run(
             ]
         ).write_parquet(folder / "judgements.parquet")
         try:
-            write_run(folder, model, plan, source, result, tables, past)
+            write_run(folder, model, plan, source, result, tables, past, watched)
         except SafetensorError as error:  # how it tells that the disk is full
             raise CelrecError(f"{path}: cannot write the model ({error}); make room") from error
 
@@ -111,11 +121,13 @@ def write_run(
     result: dict[str, Any],
     tables: dict[str, pl.DataFrame],
     past: pl.DataFrame | None,
+    seen: SeenItems | None = None,
 ) -> None:
     """Write all that `load_run` reads to a folder that is there.
 
     `tables` are those of users, items and further columns as `ids_table` makes them, `past`
-    the interactions that a model looks back at, in their order.
+    the interactions that a model looks back at, in their order. What users have `seen` is not
+    written for a checkpoint: see `SeenLog`.
     """
     columns = [name for name in tables if name not in ("users", "items")]
     config = {
@@ -134,6 +146,8 @@ def write_run(
         tables[name].write_parquet(folder / f"column_{number}.parquet")
     if past is not None:
         past.write_parquet(folder / _HISTORY)
+    if seen is not None:
+        write_seen(folder, seen)
 
 
 def _table_of(
@@ -191,19 +205,26 @@ def check_place(path: str | Path) -> None:
         raise CelrecError(f"{path}: is there and no run folder; choose another place for the run")
 
 
-def load_run(path: str | Path) -> Run:
-    """Read what `save_run` wrote, or the latest checkpoint of an online run."""
+def load_run(path: str | Path, *, seen: bool = False) -> Run:
+    """Read what `save_run` wrote, or the latest checkpoint of an online run.
+
+    What users have seen is read if it is asked for.
+    """
     checkpoints = CheckpointFolder(Path(path))
     while (found := checkpoints.latest()) is not None:
         try:
-            return _load(found.folder)
+            run = _load(found.folder, seen=False)
+            if not seen:
+                return run
+            noted = found.about.get("seen")
+            return replace(run, seen=read_seen_log(Path(path), noted, run.known))
         except CelrecError:
             if found.folder.exists():  # else a running process has removed it meanwhile
                 raise
-    return _load(Path(path))
+    return _load(Path(path), seen=seen)
 
 
-def _load(folder: Path) -> Run:
+def _load(folder: Path, *, seen: bool) -> Run:
     if not (folder / "config.json").is_file():
         raise CelrecError(f"{folder}: not a run folder, there is no config.json in it")
     try:
@@ -234,6 +255,7 @@ def _load(folder: Path) -> Run:
         model.load_state_dict(load_file(folder / "model.safetensors"))
         if isinstance(model, Recommender) and model.history_length:
             model.remember(_with_rows(known, _read_ids(folder / _HISTORY)))
+        watched = read_seen(folder, known) if seen else None
     except CelrecError:
         raise
     except SafetensorError as error:
@@ -244,7 +266,7 @@ def _load(folder: Path) -> Run:
     ) as error:
         problem = str(error).partition("\n")[0]
         raise CelrecError(f"{folder}: damaged run folder ({problem}); train again") from error
-    return Run(model, known, users, items, columns, plan, source, result)
+    return Run(model, known, users, items, columns, plan, source, result, watched)
 
 
 def _read_ids(path: Path) -> pl.DataFrame:

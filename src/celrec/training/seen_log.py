@@ -1,0 +1,133 @@
+"""What users of an online run have seen, on disk."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from celrec.data.interactions import Interactions
+from celrec.data.seen_items import SeenItems
+from celrec.errors import CelrecError
+
+_PAIR = np.dtype("<i4")
+_BYTES = 2 * _PAIR.itemsize
+
+
+class SeenLog:
+    """The folder `seen` of a run: a file of pairs of dense ids, which new ones are put behind.
+
+    So a checkpoint takes no longer the more was seen before. It notes the name of the file, how
+    many events of it count, and their checksum; what is beyond was not noted: it will come again.
+    Where events have been dropped or ids numbered anew, a new file is begun, and the old one stays
+    as long as there is a checkpoint that needs it.
+
+    >>> from tempfile import mkdtemp
+    >>> log = SeenLog(Path(mkdtemp()))
+    >>> log.seen.add([0, 1], [5, 7])
+    >>> log.write()["events"]
+    2
+    >>> log.seen.add([0], [7])
+    >>> log.write()
+    {'file': '000001.bin', 'events': 3, 'crc32': 3479984792, 'latest': None}
+    """
+
+    def __init__(self, run: Path, latest: int | None = None) -> None:
+        """See `SeenItems` for `latest`."""
+        self.seen = SeenItems(latest)
+        self.damaged: tuple[CelrecError, ...] = ()
+        """Why what was noted could not be taken up, if it could not."""
+        self._folder = run / "seen"
+        self._number = self._events = self._crc32 = 0
+        self._generation: int | None = None
+
+    @classmethod
+    def resume(
+        cls, run: Path, noted: Mapping[str, Any] | None, known: Interactions, latest: int | None
+    ) -> SeenLog:
+        """Go on after what was `noted`; if that is damaged, without it: learning does not need it.
+
+        The ids are those that are `known`.
+        """
+        log = cls(run, latest)
+        if noted is None:  # by an earlier version
+            return log
+        log._number = int(noted["file"].partition(".")[0])
+        try:
+            log.seen = read_seen_log(run, noted, known) or log.seen
+        except CelrecError as error:
+            log.damaged = (error,)
+            return log
+        log._events, log._crc32 = noted["events"], noted["crc32"]
+        log._generation = 0  # unless it was tidied up when it was read
+        return log
+
+    def write(self) -> dict[str, Any]:
+        """See to it that all is on the disk; what a checkpoint has to note."""
+        new = self.seen.generation != self._generation
+        if new:
+            self._number += 1
+            self._events, self._crc32, self._generation = 0, 0, self.seen.generation
+        path = self._folder / f"{self._number:06d}.bin"
+        users, items = self.seen.held(self._events)
+        data = np.stack([users, items], 1).astype(_PAIR).tobytes()
+        try:
+            self._folder.mkdir(exist_ok=True)
+            with path.open("wb" if new else "r+b") as file:
+                file.seek(self._events * _BYTES)
+                file.truncate()
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            for folder in (self._folder, self._folder.parent):
+                _flush(folder)
+        except OSError:
+            self._generation = None  # whatever is in the file now, begin a new one next time
+            raise
+        self._events += len(users)
+        self._crc32 = zlib.crc32(data, self._crc32)
+        noted = {"file": path.name, "events": self._events, "crc32": self._crc32}
+        return {**noted, "latest": self.seen.latest}
+
+    def tidy(self, noted: Iterable[Mapping[str, Any] | None]) -> None:
+        """Remove files that none of what was noted names."""
+        needed = {one["file"] for one in noted if one is not None}
+        for path in self._folder.glob("*.bin"):
+            if path.name not in needed:
+                path.unlink(missing_ok=True)
+
+
+def read_seen_log(
+    run: Path, noted: Mapping[str, Any] | None, known: Interactions
+) -> SeenItems | None:
+    """What `SeenLog.write` noted, of ids that are `known`; None if an earlier version did not."""
+    if noted is None:
+        return None
+    path, size = run / "seen" / noted["file"], noted["events"] * _BYTES
+    try:
+        with path.open("rb") as file:
+            data = file.read(size)
+    except OSError as error:
+        raise CelrecError(
+            f"{path}: what was seen cannot be read ({error.strerror}); do without (--with-seen)"
+        ) from error
+    if len(data) < size or zlib.crc32(data) != noted["crc32"]:
+        raise CelrecError(f"{path}: damaged, the checksum differs; do without (--with-seen)")
+    users, items = np.frombuffer(data, _PAIR).reshape(-1, 2).T
+    if users.max(initial=-1) >= known.num_users or items.max(initial=-1) >= known.num_items:
+        raise CelrecError(f"{path}: damaged, there are ids that nobody knows; do without it")
+    seen = SeenItems(noted["latest"])
+    seen.add(users, items)
+    return seen
+
+
+def _flush(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
