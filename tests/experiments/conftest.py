@@ -4,14 +4,13 @@ import polars as pl
 import pytest
 
 from celrec import Planted
-from celrec.experiments import figure7, trial, trial_table
+from celrec.experiments import presence, trial
 
 
 @pytest.fixture
 def all_data(monkeypatch):
     """As if every data set were there."""
-    for module in (trial_table, figure7):
-        monkeypatch.setattr(module, "find_dataset", lambda name: name)
+    monkeypatch.setattr(presence, "find_dataset", lambda name: name)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import pytest
 from celrec import Plan
 from celrec.evaluation.cell_file import CellFile
 from celrec.experiments import conversions as module
+from celrec.experiments import presence
 from celrec.experiments.conversions import RATES, SEEDS, Conversions, Line
 from celrec.experiments.planted_conversions import planted_conversions
 from celrec.experiments.table3 import EXPERIMENTS
@@ -22,7 +23,7 @@ TABLE = Conversions("a-table", "A table", LINES, notes=["A note."])
 def small(monkeypatch):
     log = planted_conversions(rows=3000, users=60, items=30)
     monkeypatch.setattr(module, "planted_conversions", lambda: log)
-    monkeypatch.setattr(module, "find_dataset", lambda _: None)
+    monkeypatch.setattr(presence, "find_dataset", lambda _: None)
     module._split.cache_clear()
     yield
     module._split.cache_clear()

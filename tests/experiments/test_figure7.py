@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from celrec import CelrecError, ClusteredEmbedding, Plan, Planted
 from celrec.errors import DivergedError
 from celrec.evaluation.cell_file import CellFile
-from celrec.experiments import figure7
+from celrec.experiments import figure7, presence
 from celrec.experiments.figure7 import EXPERIMENTS, outside_central
 from celrec.experiments.trial import Trial
 from tests.experiments.made_up import check_cells, check_picture, work
@@ -59,7 +59,7 @@ def test_cells_are_told_apart():
 
 
 def test_what_is_not_there_is_left_out(monkeypatch):
-    monkeypatch.setattr(figure7, "find_dataset", lambda name: None if name == "ml-1m" else name)
+    monkeypatch.setattr(presence, "find_dataset", lambda name: None if name == "ml-1m" else name)
     assert {cell["data"] for cell in FIGURE.cells(CellFile(None), quick=False)} == {"ml-100k"}
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from celrec import Plan
 from celrec.evaluation.cell_file import CellFile
-from celrec.experiments import trial_table as module
+from celrec.experiments import presence
 from celrec.experiments.trial import Trial
 from celrec.experiments.trial_table import PENALTIES, Entry, TrialTable
 
@@ -29,7 +29,7 @@ TABLE = TrialTable(
 
 @pytest.fixture(autouse=True)
 def no_large_log(monkeypatch):
-    monkeypatch.setattr(module, "find_dataset", lambda name: None if name == "ml-10m" else name)
+    monkeypatch.setattr(presence, "find_dataset", lambda name: None if name == "ml-10m" else name)
 
 
 def found(mse):

@@ -45,6 +45,10 @@ class CellFile:
         """What was found, None if nothing was yet."""
         return self._found.get(self._key(cell))
 
+    def mentions(self, name: str, value: object) -> bool:
+        """Whether something was found for a cell that says so."""
+        return any(json.loads(key).get(name) == value for key in self._found)
+
     def find(self, cell: Mapping[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """What was found, or is found now."""
         if cell not in self:

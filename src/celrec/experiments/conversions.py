@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from celrec.data.datasets.library import find_dataset, load_dataset
+from celrec.data.datasets.library import load_dataset
 from celrec.data.interactions import Interactions
 from celrec.data.split import Split
 from celrec.evaluation.cell_file import CellFile
@@ -20,6 +20,7 @@ from celrec.evaluation.metrics import area_under_curve
 from celrec.experiments.experiment import Cell, Experiment
 from celrec.experiments.fold_mean import FoldMean
 from celrec.experiments.planted_conversions import planted_conversions
+from celrec.experiments.presence import is_present
 from celrec.experiments.report import Report, ResultTable
 from celrec.training.fit import Change, fit, validate
 from celrec.training.offline import Offline
@@ -97,7 +98,7 @@ class Conversions(Experiment):
 
     def cells(self, known: CellFile, *, quick: bool) -> Sequence[Cell]:
         """Rates come first, then seed after seed."""
-        lines = self._present()
+        lines = self._present(known)
         if quick:
             return [self._seed(line, 1.0, 0, quick=True) for line in lines]
         choosing = [
@@ -137,21 +138,24 @@ class Conversions(Experiment):
         """A table for each log and model."""
         del folder
         tables = []
-        for data, model in dict.fromkeys((line.data, line.model) for line in self._present()):
-            lines = [one for one in self._present() if (one.data, one.model) == (data, model)]
+        present = self._present(known)
+        for data, model in dict.fromkeys((line.data, line.model) for line in present):
+            lines = [one for one in present if (one.data, one.model) == (data, model)]
             rows = [self._row(line, known, quick=quick) for line in lines]
             paper = any(line.paper is not None for line in lines)
             caption = f"{data}, {model}: test AUC in per cent, mean ± standard error over seeds"
             caption += " [the paper's]" if paper else ""
             headers = ("", "size", "rank", "rows", "AUC", "cold", "table", "index", "training")
             tables.append(ResultTable((*headers, "rate", "passes"), rows, caption + ":"))
-        absent = dict.fromkeys(line.data for line in self._lines if not _is_here(line.data))
+        absent = dict.fromkeys(line.data for line in self._lines if line not in present)
         notes = [*self._notes, *(f"{name} is not here: it is left out." for name in absent)]
         missing = sum(cell not in known for cell in self.cells(known, quick=quick))
         return Report(self.title, tables, notes=notes, missing=missing)
 
-    def _present(self) -> list[Line]:
-        return [line for line in self._lines if _is_here(line.data)]
+    def _present(self, known: CellFile) -> list[Line]:
+        return [
+            line for line in self._lines if line.data == PLANTED or is_present(line.data, known)
+        ]
 
     def _seed(self, line: Line, rate: float, seed: int, *, quick: bool = False) -> Cell:
         cell = {**line.cell(), "rate": rate, "seed": seed}
@@ -179,10 +183,6 @@ class Conversions(Experiment):
             f"{rate:g}",
             middle["passes"],
         ]
-
-
-def _is_here(data: str) -> bool:
-    return data == PLANTED or find_dataset(data) is not None
 
 
 @lru_cache(maxsize=1)  # a process works on several cells of the same log

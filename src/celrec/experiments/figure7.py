@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from celrec.data.datasets.library import find_dataset
 from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.errors import CelrecError, DivergedError
@@ -16,6 +15,7 @@ from celrec.evaluation.cluster_diagnostics import ClusterDiagnostics
 from celrec.experiments.drawing import drawing
 from celrec.experiments.experiment import Cell, Experiment
 from celrec.experiments.figure6 import SIZES
+from celrec.experiments.presence import is_present
 from celrec.experiments.report import Report, ResultTable
 from celrec.experiments.trial import Trial
 from celrec.experiments.trial_figure import QUICK
@@ -76,8 +76,7 @@ class Figure7(Experiment):
 
     def cells(self, known: CellFile, *, quick: bool) -> Sequence[Cell]:
         """One fold of each."""
-        del known
-        lines = [line for line in _lines(quick=quick) if find_dataset(line.data) is not None]
+        lines = [line for line in _lines(quick=quick) if is_present(line.data, known)]
         return [line.trial(quick=quick).cell() for line in lines]
 
     def run(self, cell: Cell) -> dict[str, Any]:

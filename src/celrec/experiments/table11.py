@@ -57,7 +57,7 @@ class ReassignmentTable(TrialTable):
     def report(self, known: CellFile, folder: Path, *, quick: bool) -> Report:
         """With a table of the numbers of reassignments."""
         report = super().report(known, folder, quick=quick)
-        entries = [e for e in self.present(quick=quick) if not e.row.endswith(_TRAINING)]
+        entries = [e for e in self.present(known, quick=quick) if not e.row.endswith(_TRAINING)]
         told = {
             (entry.row, entry.column): self._times(entry, known, quick=quick) for entry in entries
         }

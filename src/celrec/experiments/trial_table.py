@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from celrec.data.datasets.library import find_dataset
 from celrec.evaluation.cell_file import CellFile
 from celrec.evaluation.comparison import PENALTIES
 from celrec.experiments.experiment import Cell, Experiment
 from celrec.experiments.fold_mean import FoldMean
+from celrec.experiments.presence import is_present
 from celrec.experiments.report import Report, ResultTable
 from celrec.experiments.trial import FOLDS, Trial
 
@@ -81,7 +81,7 @@ class TrialTable(Experiment):
 
     def cells(self, known: CellFile, *, quick: bool) -> Sequence[Cell]:
         """Trials that choose come first, then fold after fold."""
-        entries = self.present(quick=quick)
+        entries = self.present(known, quick=quick)
         trials: list[Trial] = []
         if not quick:
             trials += [one for entry in entries for one in entry.choices().values()]
@@ -116,7 +116,7 @@ class TrialTable(Experiment):
     def report(self, known: CellFile, folder: Path, *, quick: bool) -> Report:
         """The table, the differences, and what was chosen."""
         del folder
-        entries = self.present(quick=quick)
+        entries = self.present(known, quick=quick)
         values = {
             (entry.row, entry.column): self._values(entry, self.found(entry, known, quick=quick))
             for entry in entries
@@ -132,7 +132,7 @@ class TrialTable(Experiment):
         absent = dict.fromkeys(
             entry.trial.data
             for entry in (self._quick if quick else self._entries)
-            if find_dataset(entry.trial.data) is None
+            if entry not in entries
         )
         smaller = quick and self._quick is not self._entries
         notes = [
@@ -149,10 +149,10 @@ class TrialTable(Experiment):
         value: float = found["test"]["mse"]
         return value
 
-    def present(self, *, quick: bool) -> list[Entry]:
-        """The entries whose data are here."""
+    def present(self, known: CellFile, *, quick: bool) -> list[Entry]:
+        """The entries whose data are here, or of whose data something is known already."""
         entries = self._quick if quick else self._entries
-        return [entry for entry in entries if find_dataset(entry.trial.data) is not None]
+        return [entry for entry in entries if is_present(entry.trial.data, known)]
 
     def _caption(self, *, quick: bool) -> str:
         if quick:
