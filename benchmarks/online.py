@@ -14,13 +14,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from celrec import Interactions, Planted, load_dataset
+from celrec import Interactions, load_dataset
+from celrec.experiments.conversion_stream import ConversionStream
 from celrec.training.batch import Batch
 from celrec.training.building import make_model
 from celrec.training.online_trainer import OnlineTrainer
@@ -35,7 +34,6 @@ _METHODS = {
     "cel-lite hard, all judged": ("cel-lite", "hard"),
 }
 _TURNS, _WARM_UP, _BATCH = 5, 20, 256
-Numbers = NDArray[Any]
 
 
 def make_trainer(
@@ -70,10 +68,8 @@ def make_trainer(
     return trainer
 
 
-def batches_of(users: Numbers, items: Numbers, targets: Numbers) -> list[Batch]:
-    ids = [torch.from_numpy(one.astype(np.int64)) for one in (users, items)]
-    target = torch.from_numpy(targets.astype(np.float32))
-    parts = [torch.split(one, _BATCH) for one in (*ids, target)]
+def batches_of(events: Batch) -> list[Batch]:
+    parts = [torch.split(one, _BATCH) for one in (events.user, events.item, events.target)]
     return [Batch(*part) for part in zip(*parts, strict=True)]
 
 
@@ -84,7 +80,9 @@ def throughput() -> None:
     print("|---|---|---|---|---|")
     for model in ("mf", "deepfm"):
         trainers = {name: make_trainer(name, model, log) for name in _METHODS}
-        batches = batches_of(log.user, log.item, log.target >= 8)
+        ids = [torch.from_numpy(one.astype(np.int64)) for one in (log.user, log.item)]
+        target = torch.from_numpy((log.target >= 8).astype(np.float32))
+        batches = batches_of(Batch(*ids, target))
         seconds: dict[str, list[float]] = {name: [] for name in trainers}
         ends = np.linspace(_WARM_UP, len(batches), _TURNS + 1).astype(int)
         for trainer in trainers.values():
@@ -103,22 +101,13 @@ def throughput() -> None:
             print(f"| {model} | {name} | {1e6 * each:.2f} | {1 / each:,.0f} | {ratio:.2f} |")
 
 
-def stream(events: int) -> Iterator[tuple[Numbers, Numbers, Numbers]]:
+def stream(events: int) -> Iterator[list[Batch]]:
     """Conversions of ids that appear in the course of time, dense in order of appearance."""
-    planted = Planted(rows=events, users=events // 10, items=events // 100, late=0.9)
-    numbers = [np.full(one, -1) for one in (planted.users, planted.items)]
-    known = [0, 0]
-    for chunk in planted.chunks(1 << 18):
-        dense = []
-        for side, name in enumerate(("user", "item")):
-            ids = chunk[name].to_numpy()
-            first = np.unique(ids, return_index=True)[1]
-            new = ids[np.sort(first)]
-            new = new[numbers[side][new] < 0]
-            numbers[side][new] = known[side] + np.arange(len(new))
-            known[side] += len(new)
-            dense.append(numbers[side][ids])
-        yield dense[0], dense[1], chunk["target"].to_numpy() >= 3.5
+    users, items = events // 10, events // 100
+    planted = ConversionStream(
+        events, users, items, user_clusters=20, item_clusters=20, late=0.9, own=0.5
+    )
+    return map(batches_of, planted.batches())
 
 
 def time_of(trainer: OnlineTrainer, batches: list[Batch]) -> float:
@@ -133,10 +122,10 @@ def scale() -> None:
     for name in ("modulo", "cel-lite", "cel-lite hard"):
         known = {}
         for part in stream(10**4):  # compiles what is not compiled yet
-            time_of(make_trainer(name, "mf", compression="1000"), batches_of(*part))
+            time_of(make_trainer(name, "mf", compression="1000"), part)
         for events in (10**5, 10**6, 10**7):
             trainer = make_trainer(name, "mf", compression="1000")
-            taken = sum(time_of(trainer, batches_of(*part)) for part in stream(events))
+            taken = sum(time_of(trainer, part) for part in stream(events))
             known[events] = taken
             print(f"| {name} | {events:,} | {taken:.1f} | {1e6 * taken / events:.2f} |", flush=True)
         slope = np.polyfit(np.log(list(known)), np.log(list(known.values())), 1)[0]
@@ -144,7 +133,7 @@ def scale() -> None:
     print("| clusters | clusters there | µs an event |\n|---|---|---|")
     for clusters in (10**2, 10**3, 10**4):
         trainer = make_trainer("cel-lite hard", "mf", compression=str(clusters), limit=10)
-        *before, last = (batches_of(*part) for part in stream(10**6))
+        *before, last = stream(10**6)
         for part in before:
             time_of(trainer, part)
         there = [side.table.num_rows for side in trainer.sides.values()]

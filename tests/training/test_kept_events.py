@@ -31,3 +31,18 @@ def test_moments_are_kept_where_they_are_asked_for():
 def test_who_has_no_events_has_none_to_replay():
     owner, batch = KeptEvents(3, 1, 2, ids=5).replay(np.array([0, 4, 9]))
     assert len(owner) == len(batch.user) == len(batch.item) == len(batch.target) == 0
+
+
+def test_conversions_take_a_byte_each_and_come_back_as_they_were():
+    user, item = torch.tensor([0, 1, 0, 0, 2]), torch.tensor([5, 6, 7, 8, 9])
+    batch = Batch(user, item, torch.tensor([1.0, 0.0, 0.0, 1.0, 1.0]))
+    exact, bytewise = KeptEvents(2, 0, 2), KeptEvents(2, 0, 2, conversions=True)
+    found = []
+    for kept in (exact, bytewise):
+        kept.store(batch, user.numpy())
+        found.append(kept.replay(np.array([2, 0, 1])))
+    assert found[0][0].tolist() == found[1][0].tolist() == [0, 1, 1, 2]
+    for one, other in zip(*(replayed[:3] for _, replayed in found), strict=True):
+        assert one.dtype == other.dtype
+        assert one.tolist() == other.tolist()
+    assert exact.nbytes - bytewise.nbytes == 3 * 2 * (4 - 1)

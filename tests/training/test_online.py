@@ -80,6 +80,16 @@ def test_every_table_is_learned_in_its_own_way(table, side):
     assert type(trainer.sides["items"]) is PlainSide
 
 
+@pytest.mark.parametrize(("loss", "bytes_each"), [("cross-entropy", 1), ("squared-error", 4)])
+def test_hard_clusters_keep_conversions_as_bytes_and_ratings_as_they_are(loss, bytes_each):
+    tables = [ClusteredEmbedding(9, DIM, max_clusters=3) for _ in range(2)]
+    trainer = Online(assignment="hard", moving=Moving(latest=5)).trainer(
+        recommender(*tables, loss=loss)
+    )
+    for side in trainer.sides.values():
+        assert side.buffer.nbytes == 9 * (8 + 5 * (4 + bytes_each))
+
+
 def test_penalties_and_rates_can_be_multiplied():
     how = Online(shared=Descending(l2=0.5), plain=Descending(learning_rate=0.2, l2=0.1))
     stronger, faster = how.stronger(3.0), how.faster(2.0)

@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -193,3 +195,18 @@ def test_rows_that_move_up_take_what_is_known_of_them_along(rule):
     total = torch.from_numpy(squares[[*rows, 6]]) + gradients.square()
     scale = total.rsqrt() if rule == "adagrad" else 1
     torch.testing.assert_close(weight.detach(), before - 0.5 * gradients * scale)
+
+
+def test_a_table_that_grew_is_not_held_twice_while_the_state_grows():
+    tracemalloc.start()
+    try:
+        weight = nn.Parameter(torch.from_numpy(np.ones((100_000, 8), np.float32)))
+        descent, size = RowDescent(weight, Descending()), weight.nbytes
+        weight.data = torch.from_numpy(np.ones((112_500, 8), np.float32))
+        held = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        descent.step(torch.tensor([112_499]), torch.ones(1, 8))
+        more = tracemalloc.get_traced_memory()[1] - held
+    finally:
+        tracemalloc.stop()
+    assert more < size / 2  # the new state, and the old table is gone

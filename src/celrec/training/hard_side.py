@@ -52,17 +52,20 @@ class HardSide(PlainSide):
         tables: int,
         *,
         moments: bool = False,
+        conversions: bool = False,
         seed: int = 0,
     ) -> None:
         """`place` is that of the table among all `tables` of the model.
 
-        With `moments`, the numbers of events in the stream are kept with them.
+        For `moments` and `conversions` see `KeptEvents`.
         """
         super().__init__(name, table, how, seed=seed)
         self._clusters, self._moving = table, moving
         self.members = Members(table)
         ids = table.num_embeddings
-        self.buffer = KeptEvents(moving.latest, place, tables, ids=ids, moments=moments)
+        self.buffer = KeptEvents(
+            moving.latest, place, tables, ids=ids, moments=moments, conversions=conversions
+        )
         self._evidence = LatestEvidence(name, table, self.buffer, moving)
         self._mean = torch.zeros(table.embedding_dim)
         self._free: int | None = None

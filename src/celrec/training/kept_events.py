@@ -22,13 +22,22 @@ class KeptEvents(ReplayBuffer):
     """
 
     def __init__(
-        self, latest: int, place: int, tables: int, *, ids: int = 0, moments: bool = False
+        self,
+        latest: int,
+        place: int,
+        tables: int,
+        *,
+        ids: int = 0,
+        moments: bool = False,
+        conversions: bool = False,
     ) -> None:
         """For the table at `place` among all `tables` of a model.
 
-        With `moments`, the numbers of events in the stream are kept with them.
+        With `moments`, the numbers of events in the stream are kept with them. Where all targets
+        are `conversions`, 0 or 1, they take a byte each.
         """
-        columns: dict[str, DTypeLike] = {"others": (np.int32, tables - 1), "target": np.float32}
+        columns: dict[str, DTypeLike] = {"others": (np.int32, tables - 1)}
+        columns["target"] = self._kind = np.dtype(np.uint8 if conversions else np.float32)
         if moments:
             columns["moment"] = np.int64
         super().__init__(latest, columns, ids=ids)
@@ -36,7 +45,7 @@ class KeptEvents(ReplayBuffer):
 
     def store(self, batch: Batch, ids: NDArray[np.int64]) -> None:
         """Keep the events of a batch; `ids` are those of the table."""
-        event = {"target": batch.target.numpy()}
+        event = {"target": batch.target.numpy().astype(self._kind, copy=False)}
         if self._moments and batch.moment is not None:
             event["moment"] = batch.moment.numpy()
         others = batch.ids()
@@ -56,4 +65,5 @@ class KeptEvents(ReplayBuffer):
         every = list(torch.from_numpy(columns["others"].astype(np.int64)).unbind(-1))
         every.insert(self._place, torch.from_numpy(ids[owner]))
         moment = torch.from_numpy(columns["moment"]) if self._moments else None
-        return owner, Batch.of(every, torch.from_numpy(columns["target"]), moment)
+        target = columns["target"].astype(np.float32, copy=False)
+        return owner, Batch.of(every, torch.from_numpy(target), moment)

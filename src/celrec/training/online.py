@@ -13,6 +13,7 @@ from celrec.embeddings.shared_rows import SharedRows
 from celrec.errors import CelrecError
 from celrec.training.composed_side import ComposedSide
 from celrec.training.hard_side import HardSide
+from celrec.training.losses import LOSSES
 from celrec.training.moving import Moving
 from celrec.training.online_side import OnlineSide
 from celrec.training.online_trainer import OnlineTrainer
@@ -114,6 +115,7 @@ class Online:
                     place,
                     len(tables),
                     moments=self.replay or recommender.history_length > 0,
+                    conversions=recommender.loss is LOSSES["cross-entropy"],
                     seed=self.seed,
                 )
             elif isinstance(table, SharedRows) and not table.needs_gradients:

@@ -14,6 +14,8 @@ from celrec.embeddings.shared_rows import SharedRows
 from celrec.training.online_side import OnlineSide
 from celrec.training.row_descent import Descending, RowDescent
 
+_SCATTERED = 1 << 14  # rows at once: to scatter those of many new ids takes little room
+
 
 class PlainSide(OnlineSide):
     """A table such as a full one, or one with rows shared by chance.
@@ -57,8 +59,10 @@ class PlainSide(OnlineSide):
         if not isinstance(self.table, FullEmbedding):
             return
         rows = self.table.weight.detach()[first:-1]
-        noise = np.random.default_rng([self._seed, first]).standard_normal(rows.shape)
-        rows += self._spread * torch.from_numpy(noise.astype(np.float32))
+        rng = np.random.default_rng([self._seed, first])
+        for part in torch.split(rows, _SCATTERED):
+            noise = rng.standard_normal(part.shape).astype(np.float32)
+            part += self._spread * torch.from_numpy(noise)
         if self._how.non_negative:
             rows.abs_()
 

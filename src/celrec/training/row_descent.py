@@ -68,11 +68,11 @@ class RowDescent:
         rows = self._table.detach().numpy()
         if rows.dtype != np.float32:
             raise CelrecError(f"weight must be of float32, not {rows.dtype}")
+        self._weight = rows  # first: what it was before takes much room, where a table is large
         adaptive = self._how.rule == "adagrad"
         more = len(rows) - len(self._squares) if adaptive else 0
         fresh = np.full((more, rows.shape[1]), self._how.first_square, np.float32)
         self._squares = np.concatenate([self._squares, fresh])
-        self._weight = rows
         self._place = np.full(len(rows), -1, np.int32)
 
     @property

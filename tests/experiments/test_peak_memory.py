@@ -1,0 +1,28 @@
+import sys
+
+import numpy as np
+import pytest
+
+from celrec.experiments import peak_memory
+from celrec.experiments.peak_memory import PeakMemory
+
+_MB = 10**6
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells it")
+def test_the_peak_is_that_of_the_block_and_of_nothing_before():
+    before = np.ones(100 * _MB, np.uint8)
+    del before
+    with PeakMemory() as little:
+        pass
+    with PeakMemory() as much:
+        within = np.ones(80 * _MB, np.uint8)
+        del within
+    assert 70 * _MB < much.nbytes - little.nbytes < 95 * _MB
+
+
+def test_where_nobody_tells_it_is_not_known(tmp_path, monkeypatch):
+    monkeypatch.setattr(peak_memory, "_PROCESS", tmp_path / "nowhere")
+    with PeakMemory() as peak:
+        pass
+    assert peak.nbytes is None

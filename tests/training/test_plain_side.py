@@ -1,0 +1,37 @@
+import numpy as np
+import pytest
+import torch
+
+from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.modulo import ModuloEmbedding
+from celrec.training import plain_side
+from celrec.training.plain_side import PlainSide
+from celrec.training.row_descent import Descending
+
+DIM = 3
+
+
+@pytest.mark.parametrize("part", [1, 4, 1000])
+@pytest.mark.parametrize("non_negative", [False, True])
+def test_new_rows_begin_about_that_of_unseen_ids_however_many_come(part, non_negative, monkeypatch):
+    monkeypatch.setattr(plain_side, "_SCATTERED", part)
+    table = FullEmbedding(5, DIM)
+    before = table.weight.detach().clone()
+    how = Descending(non_negative=non_negative)
+    PlainSide("users", table, how, spread=0.1, seed=7).grow(15)
+    noise = np.random.default_rng([7, 5]).standard_normal((10, DIM)).astype(np.float32)
+    expected = before[-1] + 0.1 * torch.from_numpy(noise)
+    rows = table.weight.detach()
+    assert rows[:5].equal(before[:5])
+    assert rows[5:-1].equal(expected.abs() if non_negative else expected)
+    assert rows[-1].equal(before[-1])
+
+
+def test_rows_shared_by_chance_stay_as_they_are_when_ids_come():
+    table = ModuloEmbedding(5, DIM, rows=2)
+    before = table.weight.detach().clone()
+    side = PlainSide("users", table, Descending(), spread=0.1)
+    side.grow(50)
+    assert table.num_embeddings == 50
+    assert table.weight.detach().equal(before)
+    assert side.lookup(torch.tensor([49])).shape == (1, DIM)
