@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test lint bench slow hosts clean
+.PHONY: install demo test lint bench results slow hosts clean
 
 install: .venv/installed
 
@@ -32,6 +32,11 @@ bench: install
 	$(BIN)/python benchmarks/embeddings.py
 	$(BIN)/python benchmarks/online.py
 	$(BIN)/python benchmarks/topk.py
+
+# Bring the tables in RESULTS.md up to what is in results/.
+results: install
+	$(BIN)/python -c 'from pathlib import Path; from celrec.experiments.results_page import filled; \
+		page = Path("RESULTS.md"); page.write_text(filled(page.read_text(), "results"))'
 
 # More examples of what must always hold, and what takes longer than a test should.
 slow: install
