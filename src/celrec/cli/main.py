@@ -11,7 +11,7 @@ import typer
 from typer.exceptions import TyperException
 
 import celrec
-from celrec.cli import compare, data, online, recommend, reproduce, runs, train
+from celrec.cli import compare, data, export, online, recommend, reproduce, runs, train
 from celrec.cli._interruption import Interruption
 from celrec.errors import CelrecError
 
@@ -36,6 +36,7 @@ app.command()(runs.evaluate)
 app.command()(runs.clusters)
 app.command()(recommend.recommend)
 app.command()(recommend.similar)
+app.command()(export.export)
 
 
 def _show_version(wanted: bool) -> None:

@@ -190,7 +190,7 @@ def _step(rows: Tensor, stretch: Tensor) -> Tensor:
     """Steps of rows, with one more axis than `stretch`."""
     plain = rows.detach().abs().amax(-1, keepdim=True) / _MOST
     plain = plain.clamp(min=torch.finfo(rows.dtype).tiny)  # rows of zeros have a step too
-    return (stretch * _PACE + 1).clamp(0.25, 4).unsqueeze(-1) * plain
+    return (stretch * _PACE + 1).clamp(0.25, 4.0).unsqueeze(-1) * plain
 
 
 def _follow(table: QuantisedEmbedding, _: object) -> None:

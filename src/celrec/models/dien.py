@@ -73,7 +73,10 @@ class DIEN(Interaction):
         if not vectors.shape[-2]:
             return vectors
         # A GRU changes its state even where it reads zeros, so it reads the empty places last.
-        order = history.filled.logical_not().argsort(stable=True, dim=-1)
+        # By keys that differ: ONNX knows no stable sort.
+        length = vectors.shape[-2]
+        place = torch.arange(length, device=vectors.device)
+        order = torch.where(history.filled, place, place + length).argsort(dim=-1)
         places = order.unsqueeze(-1).expand_as(vectors)
         ordered = vectors.gather(-2, places)
         states: Tensor = self.reader(ordered.unsqueeze(0).flatten(0, -3))[0]
