@@ -35,3 +35,11 @@ def test_all_sizes_are_tuned_in_the_middle_and_what_stands_under_100_by_itself()
     whole = {label: ENTRIES[label, "ml-1m 100 %"].trial.plan for label in ("CEL", "CEL-Lite")}
     assert [plan.personalise for plan in whole.values()] == ["all", "20"]
     assert [plan.compression for plan in whole.values()] == ["40", "40"]
+
+
+def test_settings_are_for_those_that_are_named_when_tuned_too():
+    settings = {"CEL-Lite": {"solver.batch": 64, "plan.rate": 2.0}}
+    for entry in method_entries("ml-1m", SIZES, {}, model="din", settings=settings):
+        for trial in (entry.trial, entry.tuned):
+            told = (trial.change, trial.plan.rate)
+            assert told == (({"solver.batch": 64}, 2.0) if entry.row == "CEL-Lite" else ({}, 1.0))

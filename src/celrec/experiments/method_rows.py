@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from celrec.experiments.trial import Trial
@@ -46,11 +46,13 @@ def method_entries(
     *,
     model: str,
     folds: int = 5,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[Entry]:
     """Every method at 100 % and at the sizes, which have names.
 
     It is tuned at 100 %, where many ids have rows of their own, and at the middle size for all
-    sizes. `paper` has its numbers for each label, at 100 % and at each size.
+    sizes. `paper` has its numbers for each label, at 100 % and at each size, and `settings` what
+    else some of them are told: see `Trial.having`.
     """
     middle = list(sizes.values())[len(sizes) // 2]
     entries = []
@@ -64,9 +66,11 @@ def method_entries(
             for name, size in sizes.items():
                 columns[name] = Plan(model=model, embedding=row.embedding, compression=size)
         for name, plan in columns.items():
-            tuned = plan if name == "100 %" else replace(plan, compression=middle)
-            trials = Trial(data, plan), Trial(data, tuned)
+            trial = Trial(data, plan)
+            for setting, value in (settings or {}).get(row.label, {}).items():
+                trial = trial.having(setting, value)
+            tuned = trial if name == "100 %" else trial.having("plan.compression", middle)
             entries.append(
-                Entry(row.label, f"{data} {name}", trials[0], theirs.get(name), trials[1], folds)
+                Entry(row.label, f"{data} {name}", trial, theirs.get(name), tuned, folds)
             )
     return entries

@@ -40,6 +40,7 @@ NOTES = (
     "the paper's numbers stand beside the first.",
 )
 
+_LARGE_BATCHES = {"solver.batch": 2048, "plan.rate": 3.0}
 _OURS = [row for row in METHODS if row.label.startswith("CEL")]
 _RIVALS = [row for row in METHODS if row not in _OURS]
 
@@ -56,9 +57,19 @@ EXPERIMENTS = {
         "Table 2: MovieLens-1m, DIN, test MSE",
         [
             *method_entries("ml-1m", _SIZES, _DIN, _RIVALS, model="din", folds=1),
-            *method_entries("ml-1m", _SIZES, _DIN, _OURS, model="din"),
+            *method_entries(
+                *("ml-1m", _SIZES, _DIN, _OURS),
+                model="din",
+                settings={"CEL-Lite": _LARGE_BATCHES},
+            ),
         ],
         reference="CEL",
-        notes=(*NOTES, "Rivals are trained on the first fold only: a network takes its time."),
+        notes=(
+            *NOTES,
+            "Rivals are trained on the first fold only: a network takes its time.",
+            "CEL-Lite learns 2,048 events at a time, at three times the usual rate: after a few "
+            "passes validation data of the first fold liked that no less than 256, and it takes "
+            "less than half of the time.",
+        ),
     ),
 }
