@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from celrec.data._replay_kernels import GrowingRows
 from celrec.data.compiled import compiled
+from celrec.data.whole_numbers import whole_numbers
 from celrec.errors import CelrecError
 
 _INT32 = np.dtype(np.int32)
@@ -50,7 +51,7 @@ class SeenItems:
 
     def add(self, users: ArrayLike, items: ArrayLike) -> None:
         """Take notice of events, in their order."""
-        who, what = _numbers("users", users), _numbers("items", items)
+        who, what = whole_numbers("users", users), whole_numbers("items", items)
         if len(who) != len(what):
             raise CelrecError(f"items: {len(what):,} for {len(who):,} users; pass pairs")
         needed = self._size + len(who)
@@ -70,7 +71,7 @@ class SeenItems:
 
         The latest first, and as often as they were seen.
         """
-        who = _numbers("users", users)
+        who = whole_numbers("users", users)
         known = (who >= 0) & (who < len(self._count.flat))
         starts = np.zeros(len(who) + 1, np.int64)
         starts[1:][known] = np.minimum(self._count.flat[who[known]], self._most)
@@ -119,15 +120,6 @@ class SeenItems:
         self.generation += 1
         self._tidy_at = max(2 * len(users), _LEAST)
         self.add(users, items)
-
-
-def _numbers(name: str, values: ArrayLike) -> NDArray[np.int64]:
-    numbers = np.asarray(values)
-    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
-        raise CelrecError(
-            f"{name} must be whole numbers in one row, not {numbers.dtype} of shape {numbers.shape}"
-        )
-    return numbers.astype(np.int64, copy=False)
 
 
 def _make_room(rows: GrowingRows, needed: int) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from celrec.data.seen_items import SeenItems
+from celrec.data.whole_numbers import whole_numbers
 from celrec.errors import CelrecError
 from celrec.serving.cosine_scores import CosineScores
 from celrec.serving.item_groups import ItemGroups
@@ -140,7 +141,7 @@ class TopK:
             return self._best(torch.from_numpy(some), k, skipped)
 
         at_once = LinearScores.at_once if self.model.model.linear else NetworkScores.at_once
-        return _in_parts(_numbers("users", users), at_once // max(len(self._groups), 1), best)
+        return _in_parts(whole_numbers("users", users), at_once // max(len(self._groups), 1), best)
 
     @torch.no_grad()
     def similar(self, items: ArrayLike, k: int = 10) -> Best:
@@ -186,7 +187,7 @@ class TopK:
         return Best(np.take_along_axis(items, order, 1), np.take_along_axis(scores, order, 1))
 
     def _items(self, name: str, values: ArrayLike) -> NDArray[np.int64]:
-        numbers = _numbers(name, values)
+        numbers = whole_numbers(name, values)
         outside = numbers[(numbers < 0) | (numbers >= self.num_items)]
         if len(outside):
             raise CelrecError(
@@ -209,15 +210,6 @@ def _told(asking: UserScores, found: Best) -> Best:
     """With what is predicted in the place of scores."""
     told = asking.told(torch.from_numpy(found.scores.astype(np.float32))).numpy()
     return Best(found.items, np.where(found.items < 0, np.float32(-np.inf), told))
-
-
-def _numbers(name: str, values: ArrayLike) -> NDArray[np.int64]:
-    numbers = np.asarray(values)
-    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
-        raise CelrecError(
-            f"{name} must be whole numbers in one row, not {numbers.dtype} of shape {numbers.shape}"
-        )
-    return numbers.astype(np.int64)
 
 
 def _positive(k: int) -> int:
