@@ -230,3 +230,15 @@ def test_numpy_pandas_and_arrow_ids_are_taken():
     for values in (np.array(["a", "b"]), pd.Series(["a", "b"]), pa.array(["a", "b"])):
         assert IdMap(values).ids.to_list() == ["a", "b"]
     assert IdMap(np.array([3, 4], np.int16)).ids.to_list() == [3, 4]
+
+
+def test_a_copy_knows_what_was_known_and_nothing_of_what_comes_later():
+    ids = IdMap([5, 7])
+    copy = ids.copy()
+    ids.extend(range(1000))
+    ids.extend(["text"])
+    assert copy.encode([5, 7, 8]).tolist() == [0, 1, -1]
+    assert (len(copy), copy.ids.to_list()) == (2, [5, 7])
+    copy.extend([9])
+    assert len(ids) == 1001
+    assert ids.encode(["9"]).tolist() == [IdMap([5, 7, *range(1000)]).encode([9])[0]]

@@ -351,3 +351,44 @@ def test_like_holds_for_a_log_without_rows():
     events = read({"user": ["bob", "eve"], "item": ["x", "q"], "rating": [1, 2]}, like=known)
     assert events.user.tolist() == [1, UNSEEN]
     assert len(known.user_ids) == 2
+
+
+# Logs that tell only what happened.
+
+
+def bare(tmp_path, name):
+    frame = pl.DataFrame({"uid": ["ann", "bob", "ann"], "movie": [7, 7, 9], "time": [3, 1, 2]})
+    path = tmp_path / name
+    if name.endswith(".csv"):
+        frame.write_csv(path)
+    elif name.endswith(".parquet"):
+        frame.write_parquet(path)
+    else:
+        path.write_text("ann\t7\nbob\t7\nann\t9\n")
+    return path if "." in name else frame
+
+
+@pytest.mark.parametrize("name", ["log.csv", "log.parquet", "log.tsv", "table"])
+def test_without_a_target_all_targets_are_1(tmp_path, name):
+    log = read(bare(tmp_path, name))
+    assert log.target.tolist() == [1.0, 1.0, 1.0]
+    assert log.target.dtype == np.float32
+    assert log.user_ids.ids.to_list() == ["ann", "bob"]
+    assert log.item_ids.decode(log.item).to_list() == [7, 7, 9]
+    if name != "log.tsv":
+        assert log.timestamp.tolist() == [3, 1, 2]
+
+
+@pytest.mark.parametrize("name", ["log.csv", "log.parquet", "log.tsv", "table"])
+def test_a_target_can_be_asked_for(tmp_path, name):
+    source = bare(tmp_path, name)
+    with pytest.raises(CelrecError, match=r"no target column among .*name it with target="):
+        read(source, need_target=True)
+    with pytest.raises(CelrecError, match="no column 'stars' for the target"):
+        read(source, target="stars")
+
+
+def test_empty_lines_are_no_events(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("user,item\nann,7\n\nbob,7\n,\n")
+    assert len(read(path)) == 2

@@ -101,3 +101,23 @@ def test_mistakes_are_told():
         with pytest.raises(CelrecError, match=told):
             wrong()
     assert len(seen) == 0
+
+
+@given(
+    before=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=60),
+    after=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=200),
+    latest=st.none() | st.integers(1, 5),
+)
+def test_what_is_frozen_stays_as_it_was_whatever_is_added_or_dropped(before, after, latest):
+    seen = SeenItems(latest)
+    seen.add([user for user, _ in before], [item for _, item in before])
+    expected = [part.tolist() for part in (*seen.of(range(12)), *seen.events())]
+    frozen = seen.frozen()
+    for start in range(0, len(after), 7):
+        part = after[start : start + 7]
+        seen.add([user for user, _ in part], [item for _, item in part])
+    assert [part.tolist() for part in (*frozen.of(range(12)), *frozen.events())] == expected
+    seen.keep(np.array([1, 0]), None)
+    assert [part.tolist() for part in (*frozen.of(range(12)), *frozen.events())] == expected
+    frozen.add([0], [99])
+    assert 99 not in seen.of([0, 1])[1]

@@ -115,3 +115,21 @@ def test_what_may_be_learned_from_is_all_but_the_test_part(rows, seed):
     both = split.train_and_valid()
     assert rows_of(both) == rows_of(split.train) + rows_of(split.valid)
     assert both.timestamp.tolist() == [n * 7 % 11 for n in rows_of(both)]
+
+
+def test_a_split_can_be_named():
+    log = numbered(40)
+    for name, split in (
+        (None, Split.random(log, seed=3)),
+        ("time", Split.chronological(log)),
+        ("2/5", Split.fold(log, 2, of=5, seed=3)),
+    ):
+        named = Split.named(log, name, 3)
+        for part in ("train", "valid", "test"):
+            assert getattr(named, part).item.tolist() == getattr(split, part).item.tolist()
+
+
+@pytest.mark.parametrize("name", ["", "2", "a/b", "1/5/", "-1/5"])
+def test_a_name_that_cannot_be_read_is_told(name):
+    with pytest.raises(CelrecError, match="fold must look like 1/5"):
+        Split.named(numbered(10), name)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celrec import CelrecError
-from celrec.evaluation.metrics import area_under_curve, mean_squared_error
+from celrec.evaluation.metrics import area_under_curve, log_loss, mean_squared_error
 
 
 def test_the_error_is_the_mean_of_the_squares():
@@ -54,3 +54,22 @@ def test_the_area_of_order_disorder_and_no_order():
 def test_each_target_needs_a_prediction():
     with pytest.raises(CelrecError, match="one for each prediction"):
         area_under_curve([1.0, 2.0, 3.0], [0, 1])
+
+
+@given(st.lists(st.tuples(st.floats(0.001, 0.999), st.booleans()), min_size=1, max_size=20))
+def test_the_log_loss_is_the_mean_surprise(pairs):
+    surprises = [-np.log(p if x else 1 - p) for p, x in pairs]
+    found = log_loss([p for p, _ in pairs], [float(x) for _, x in pairs])
+    assert found == pytest.approx(np.mean(surprises))
+
+
+def test_even_the_surest_mistake_has_a_finite_loss():
+    assert log_loss([1.0, 1.0], [0, 1]) == pytest.approx(7 * np.log(10) / 2)
+
+
+@pytest.mark.parametrize(
+    ("predicted", "target"), [([], []), ([0.5], [1, 0]), ([1.5], [1]), ([0.5], [2])]
+)
+def test_what_has_no_log_loss_is_told(predicted, target):
+    with pytest.raises(CelrecError):
+        log_loss(predicted, target)

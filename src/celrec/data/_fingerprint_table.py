@@ -116,6 +116,12 @@ class FingerprintTable:
         """Bytes that the slots occupy."""
         return self._slots.nbytes
 
+    def copy(self) -> FingerprintTable:
+        """One that what is inserted here later is not in."""
+        other = FingerprintTable()
+        other._slots, other._count = self._slots.copy(), self._count
+        return other
+
     def insert(
         self, low: NDArray[np.uint64], high: NDArray[np.uint64]
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:

@@ -26,7 +26,7 @@ class TableLog:
         self.columns = columns.resolve(schema.names(), name)
         roles = self.columns.roles()
         wanted = [pl.col(roles["user"]).alias("user"), pl.col(roles["item"]).alias("item")]
-        wanted.append(self._number(roles["target"], schema[roles["target"]]).alias("target"))
+        wanted.append(self._target(roles.get("target"), schema).alias("target"))
         if "timestamp" in roles:
             column = roles["timestamp"]
             wanted.append(time_as_integer(column, schema[column], name).alias("timestamp"))
@@ -53,7 +53,10 @@ class TableLog:
         values = self._raw.slice(start + row, 1).collect().row(0, named=True)
         return f"{self.name}, row {start + row + 1}", {k: str(v) for k, v in values.items()}
 
-    def _number(self, column: str, dtype: pl.DataType) -> pl.Expr:
+    def _target(self, column: str | None, schema: pl.Schema) -> pl.Expr:
+        if column is None:  # it happened, and that is all
+            return pl.lit(1, pl.Float32)
+        dtype = schema[column]
         if dtype.is_numeric() or dtype in (pl.Boolean, pl.String, pl.Null):
             return pl.col(column).cast(pl.Float32, strict=False)
         raise CelrecError(f"{self.name}: column {column!r} holds {dtype}, and a target is a number")

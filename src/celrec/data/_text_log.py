@@ -35,8 +35,9 @@ class TextLog:
         types: dict[str, type[pl.DataType]] = {
             roles["user"]: pl.String,
             roles["item"]: pl.String,
-            roles["target"]: pl.Float32,
         }
+        if "target" in roles:
+            types[roles["target"]] = pl.Float32
         if "timestamp" in roles:
             types[roles["timestamp"]] = self._time_type(roles["timestamp"])
         types |= dict.fromkeys(self.columns.more, pl.String)
@@ -46,6 +47,8 @@ class TextLog:
             frame.columns = [names[column] for column in frame.columns]
             if frame.get_column("user").null_count():
                 frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))  # empty lines
+            if "target" not in roles:  # it happened, and that is all
+                frame = frame.with_columns(target=pl.lit(1, pl.Float32))
             dtype = frame.schema.get("timestamp", pl.Int64())
             if dtype != pl.Int64:
                 frame = frame.with_columns(time_as_integer("timestamp", dtype, self.name))

@@ -25,10 +25,10 @@ def atomic_file(path: Path) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        _flush(temporary)
+        flush(temporary)
         temporary.chmod(0o644)
         temporary.replace(path)
-        _flush(path.parent)
+        flush(path.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -45,8 +45,8 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         for file in temporary.iterdir():
-            _flush(file)
-        _flush(temporary)
+            flush(file)
+        flush(temporary)
         temporary.chmod(0o755)
         if path.exists():
             retired = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.old."))
@@ -55,7 +55,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
             shutil.rmtree(retired)
         else:
             temporary.replace(path)
-        _flush(path.parent)
+        flush(path.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -73,7 +73,8 @@ def _writable(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
+    """Have a file, or the names in a folder, on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from celrec.errors import CelrecError
 
@@ -20,7 +20,6 @@ _COMMON_NAMES = {
     "reviewtime",
 }
 _ROLES = ("user", "item", "target", "timestamp")
-_OPTIONAL = "timestamp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,8 @@ class Columns:
 
     Guessing ignores case, punctuation and RecBole's `:type` suffixes. A log
     without a header has columns named "1", "2", … and is read as user, item,
-    target and, if there are four or more, timestamp.
+    target and, if there are four or more, timestamp. A log without a target tells only what
+    happened; with `need_target` it is refused.
 
     >>> Columns().resolve(["reviewerID", "asin", "overall", "unixReviewTime"])
     Columns(user='reviewerID', item='asin', target='overall', timestamp='unixReviewTime', more=())
@@ -43,9 +43,10 @@ class Columns:
     timestamp: str | None = None
     more: tuple[str, ...] = ()
     """Further columns of ids."""
+    need_target: bool = field(default=True, repr=False)
 
     def resolve(self, names: Sequence[str], source: str = "table") -> Columns:
-        """The same with every role filled from `names`, `timestamp` only if there is one."""
+        """The same with every role filled from `names`, but for those that may be missing."""
         positional = list(names) == [str(number + 1) for number in range(len(names))]
         found: dict[str, str | None] = {}
         for position, role in enumerate(_ROLES):
@@ -61,7 +62,8 @@ class Columns:
                 found[role] = names[position] if position < len(names) else None
             else:
                 found[role] = _guess(role, names)
-            if found[role] is None and role != _OPTIONAL:
+            needed = role != "timestamp" and (role != "target" or self.need_target)
+            if found[role] is None and needed:
                 raise CelrecError(
                     f"{source}: no {role} column among {_listed(names)}; "
                     f"name it with {role}=… (--{role}-column)"
@@ -69,7 +71,7 @@ class Columns:
         for name in self.more:
             if name not in names:
                 raise CelrecError(f"{source}: no column {name!r}; the columns are {_listed(names)}")
-        resolved = Columns(**found, more=self.more)
+        resolved = Columns(**found, more=self.more, need_target=self.need_target)
         roles = resolved.roles()
         if len({*roles.values(), *self.more}) < len(roles) + len(self.more):
             roles |= {f"ids {number}": name for number, name in enumerate(self.more, 1)}

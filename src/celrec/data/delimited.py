@@ -54,7 +54,10 @@ class Delimited:
         if len(separator) > 1:
             fields = line.split(separator)
         else:
-            fields = next(csv.reader([line], delimiter=separator))
+            try:
+                fields = next(csv.reader([line], delimiter=separator))
+            except csv.Error as error:
+                raise _unreadable(source, 1, error) from error
         has_header = not any(_is_number(field) for field in fields)
         names = fields if has_header else [str(number + 1) for number in range(len(fields))]
         if len(set(names)) < len(names):
@@ -101,9 +104,12 @@ class Delimited:
         if self.quoted:
             reader = csv.reader(io.StringIO(text, newline=""), delimiter=self.separator)
             line = 0
-            for row in reader:
-                yield first + line, row
-                line = reader.line_num
+            try:
+                for row in reader:
+                    yield first + line, row
+                    line = reader.line_num
+            except csv.Error as error:
+                raise _unreadable(self.source, first + line, error) from error
         else:
             for line, content in enumerate(text.splitlines()):
                 yield first + line, content.split(self.separator) if content else []
@@ -189,6 +195,12 @@ class Delimited:
         else:
             kept.writelines(self.separator.join(row) + "\n" for row in regular)
         return kept.getvalue().encode(), len(rows) - len(regular)
+
+
+def _unreadable(source: TextSource, line: int, error: csv.Error) -> CelrecError:
+    """What is wrong with a line that cannot be taken apart."""
+    reason = "a carriage return in the middle" if "new-line" in str(error) else str(error)
+    return CelrecError(f"{source}, line {line}: {reason}; mend it, or put the field in quotes")
 
 
 def _guess_separator(line: str) -> str:

@@ -123,6 +123,12 @@ class IdMap:
         rows = pl.Series(codes.astype(np.int64))
         return self.ids.gather(rows.set(rows == UNSEEN, None))
 
+    def copy(self) -> IdMap:
+        """The same ids with the same numbers, for other threads to read while this one grows."""
+        other = IdMap()
+        other._keys, other._table, other._ids = self._keys, self._table.copy(), self.ids
+        return other
+
     def keep(self, dense: NDArray[np.int64]) -> None:
         """Let only these remain, numbered anew in this order; any other is as if never seen."""
         self._become(IdMap(self.decode(dense)))

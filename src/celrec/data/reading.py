@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -21,11 +20,9 @@ from celrec.data.features import align_features
 from celrec.data.id_column import IdColumn
 from celrec.data.id_map import UNSEEN, IdMap
 from celrec.data.interactions import Interactions
+from celrec.data.tables import Table, as_polars
 from celrec.data.text_source import Progress, TextSource
 from celrec.errors import CelrecError
-
-Table: TypeAlias = Any
-"""A polars DataFrame or LazyFrame, a pandas DataFrame, an Arrow table, or a dict of columns."""
 
 _NO_TIME = np.iinfo(np.int64).min
 
@@ -42,6 +39,7 @@ def read(
     item_features: Table | None = None,
     separator: str | None = None,
     drop_invalid: bool = False,
+    need_target: bool = False,
     like: Interactions | None = None,
     progress: Progress | None = None,
 ) -> Interactions:
@@ -56,7 +54,8 @@ def read(
     integers or strings; text files give integers if all ids are written as such.
     Timestamps are integers, taken as they are, or dates, which become
     microseconds since 1970. Repeated pairs are kept. `columns` names further columns
-    that hold ids, such as shops or search words; there a missing one is UNSEEN.
+    that hold ids, such as shops or search words; there a missing one is UNSEEN. Where no column
+    is a target, the log tells only what happened, and all targets are 1; `need_target` refuses it.
 
     A row without a user, an item or a finite target raises an error that names
     the row, or is left out and counted in `dropped` with `drop_invalid`.
@@ -68,7 +67,7 @@ def read(
     >>> read({"uid": [1, 1, 2], "movie": ["a", "b", "a"], "stars": [5, 3, 4]})
     Interactions(3 rows, 2 users, 2 items)
     """
-    roles = Columns(user, item, target, timestamp, tuple(columns))
+    roles = Columns(user, item, target, timestamp, tuple(columns), need_target)
     log: RawLog
     if isinstance(source, str | Path):
         text = TextSource.at(source)
@@ -77,7 +76,7 @@ def read(
         else:
             log = TextLog(Delimited.at(text, separator=separator), roles, progress)
     else:
-        log = TableLog(_as_polars(source, "source").lazy(), roles, "table")
+        log = TableLog(as_polars(source, "source").lazy(), roles, "table")
     collector = _Collector(log, like, drop_invalid)
     with ThreadPoolExecutor(1) as beside:
         for batch in log.batches(drop_invalid):
@@ -185,7 +184,7 @@ class _Collector:
     def _features(self, table: Table | None, role: str, ids: IdMap) -> pl.DataFrame | None:
         if table is None:
             return getattr(self._like, f"{role}_features") if self._like is not None else None
-        frame = _as_polars(table, f"{role}_features").lazy().collect()
+        frame = as_polars(table, f"{role}_features").lazy().collect()
         return align_features(frame, ids, self._log.columns.roles()[role])
 
 
@@ -221,23 +220,3 @@ def _missing(ids: pl.Series) -> NDArray[np.bool_] | None:
         if empty.any():
             missing = empty.fill_null(True) if missing is None else missing | empty.fill_null(True)
     return None if missing is None else missing.to_numpy()
-
-
-def _as_polars(table: Table, argument: str) -> pl.DataFrame | pl.LazyFrame:
-    if isinstance(table, pl.DataFrame | pl.LazyFrame):
-        return table
-    try:
-        if type(table).__module__.partition(".")[0] == "pandas":
-            frame = pl.from_pandas(table)
-            if isinstance(frame, pl.DataFrame):
-                return frame
-        elif isinstance(table, Mapping) or hasattr(table, "__arrow_c_stream__"):
-            return pl.DataFrame(table)
-    except ImportError as error:
-        raise CelrecError(f"{argument}: pyarrow is needed to read this pandas table") from error
-    except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
-        raise CelrecError(f"{argument}: cannot turn this table into columns ({error})") from error
-    raise CelrecError(
-        f"{argument}: expected a path or a polars, pandas or Arrow table, "
-        f"got {type(table).__name__}"
-    )

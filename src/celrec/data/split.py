@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -76,6 +77,23 @@ class Split:
         train, held, tested = np.split(order, [first_valid, first_test])
         return cls(log[train], log[held], log[tested])
 
+    @classmethod
+    def named(cls, log: Interactions, fold: str | None, seed: int = 0) -> Split:
+        """The split that words name: `1/5` is fold 1 of 5, `time` tests on the latest fifth.
+
+        None tests on a random fifth.
+
+        >>> import celrec
+        >>> log = celrec.read({"user": [1] * 10, "item": list(range(10)), "rating": [1.0] * 10})
+        >>> len(Split.named(log, "2/5").test)
+        2
+        """
+        if fold is None:
+            return cls.random(log, seed=seed)
+        if fold == "time":
+            return cls.chronological(log)
+        return cls.fold(log, *fold_of(fold), seed=seed)
+
     def train_and_valid(self) -> Interactions:
         """Both parts that may be learned from, once nothing is left to be chosen."""
         parts = (self.train, self.valid)
@@ -106,6 +124,18 @@ class Split:
         shuffled = np.random.default_rng([*seed, 0xA11D]).permutation(len(rest))
         held[shuffled[: _share(len(rest), valid, "valid")]] = True
         return cls(log[rest[~held]], log[rest[held]], log[tested])
+
+
+def fold_of(text: str) -> tuple[int, int]:
+    """Which fold of how many `1/5` names.
+
+    >>> fold_of("2/5")
+    (2, 5)
+    """
+    parts = re.fullmatch(r"(\d+)/(\d+)", text)
+    if parts is None:
+        raise CelrecError(f"fold must look like 1/5, not {text!r}")
+    return int(parts[1]), int(parts[2])
 
 
 def _share(rows: int, share: float, name: str) -> int:

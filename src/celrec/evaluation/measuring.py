@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from celrec.data.interactions import Interactions
 from celrec.evaluation.accuracy import Accuracy
 from celrec.evaluation.metrics import area_under_curve
+from celrec.training.id_model import IdModel
 from celrec.training.model import Model
 from celrec.training.negatives import Negatives
 from celrec.training.plan import Plan
-from celrec.training.recommender import Recommender
 
 
 def measure(
@@ -21,16 +21,16 @@ def measure(
 ) -> dict[str, float | None]:
     """The `Accuracy`, as far as it means something for what the plan asks for.
 
-    Trained for ranking, each row is compared with one more, of an item drawn at random
-    that the user has not in `log`: AUC tells how often the right one wins, and there is
+    Trained on what happened only, each row is compared with one more, of an item drawn at
+    random that the user has not in `log`: AUC tells how often the right one wins, and there is
     no squared error. With two tasks, `conversion_auc` is that of the conversions.
     """
-    if plan.loss == "ranking":
+    if plan.only_positive:
         log = Negatives(log).beside(log, plan.seed)
     found: dict[str, float | None] = asdict(Accuracy.of(model.predict(log), log, item_counts))
-    if plan.loss == "ranking":
+    if plan.only_positive:
         found |= dict.fromkeys(("mse", "mse_cold", "mse_warm"))
-    if plan.model == "mmoe" and plan.positive is not None and isinstance(model, Recommender):
+    if plan.model == "mmoe" and plan.positive is not None and isinstance(model, IdModel):
         converted = log.target >= plan.positive
         both = converted.any() and not converted.all()
         outputs = model.outputs(log)[..., 1]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from celrec.errors import CelrecError
+
+_SURE = 1e-7
 
 
 def mean_squared_error(predicted: ArrayLike, target: ArrayLike) -> float:
@@ -14,12 +16,7 @@ def mean_squared_error(predicted: ArrayLike, target: ArrayLike) -> float:
     >>> mean_squared_error([3.0, 4.0], [3.0, 2.0])
     2.0
     """
-    first, second = np.asarray(predicted, np.float64), np.asarray(target, np.float64)
-    if first.shape != second.shape or not first.size:
-        raise CelrecError(
-            f"predicted and target must have one equal, non-empty shape, "
-            f"not {first.shape} and {second.shape}"
-        )
+    first, second = _alike(predicted, target)
     return float(np.mean((first - second) ** 2))
 
 
@@ -40,3 +37,31 @@ def area_under_curve(predicted: ArrayLike, target: ArrayLike) -> float:
     ones, zeros = int(positive.sum()), int((~positive).sum())
     rank_sum = float(middle[inverse[positive]].sum())
     return (rank_sum - ones * (ones + 1) / 2) / (ones * zeros)
+
+
+def log_loss(predicted: ArrayLike, target: ArrayLike) -> float:
+    """−(1/n)·Σ x·log p + (1 − x)·log(1 − p) for targets x of 0 and 1 and predictions p between.
+
+    A prediction is taken to be no surer than 10⁻⁷, so that no loss is infinite.
+
+    >>> round(log_loss([0.5, 0.25], [1, 0]), 4)
+    0.4904
+    """
+    first, second = _alike(predicted, target)
+    if not (np.isin(second, (0, 1)).all() and ((first >= 0) & (first <= 1)).all()):
+        raise CelrecError("target must be 0 or 1, and predicted between; take another metric")
+    right = np.where(second == 1, first, 1 - first)
+    return float(-np.log(np.maximum(right, _SURE)).mean())
+
+
+def _alike(
+    predicted: ArrayLike, target: ArrayLike
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Both in double precision; complains if they do not belong together."""
+    first, second = np.asarray(predicted, np.float64), np.asarray(target, np.float64)
+    if first.shape != second.shape or not first.size:
+        raise CelrecError(
+            f"predicted and target must have one equal, non-empty shape, "
+            f"not {first.shape} and {second.shape}"
+        )
+    return first, second

@@ -135,7 +135,7 @@ def open_data(source: str | Path, **how: Any) -> Interactions:
                 f"{source}: neither a file nor a data set; the data sets are {', '.join(DATASETS)}"
             )
         return read(source, **how)
-    given = [name for name, value in how.items() if value and name != "progress"]
+    given = [n for n, value in how.items() if value and n not in ("progress", "need_target")]
     if given:
         raise CelrecError(f"{source}: a data set takes no option {given[0]!r}; it is for files")
     return load_dataset(str(source))
