@@ -17,6 +17,7 @@ from celrec.evaluation.cluster_diagnostics import ClusterDiagnostics
 from celrec.training.building import make_model
 from celrec.training.clusterings import starting_clusters
 from celrec.training.fit import fit
+from celrec.training.negatives import Negatives
 from celrec.training.offline import Schedule
 from celrec.training.offline_training import OfflineTraining
 from celrec.training.plan import Plan
@@ -349,3 +350,30 @@ def test_who_learned_online_got_rows_of_their_own_on_the_way(split, preset):
     items = fitted.model.whole_tables["items"]
     warm = torch.from_numpy(split.train_and_valid().item_counts > 20)
     assert bool((items.own_of(torch.arange(len(warm))) >= 0)[warm].all())
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Plan(model="mf", rank=3, compression="4", negatives=3),
+        Plan(model="nmf", rank=3, compression="4", negatives=3),
+        Plan(
+            embedding="cel-lite",
+            model="mf",
+            rank=3,
+            compression="4",
+            negatives=3,
+            loss="cross-entropy",
+        ),
+    ],
+    ids=lambda plan: f"{plan.model} {plan.embedding}",
+)
+def test_one_of_four_happened_where_three_were_drawn_beside_it(plan):
+    log = Planted(1_500, 40, 60, dim=2, item_clusters=4).interactions()
+    split = Split.random(plan.prepared(log), test=0)
+    fitted = fit(split, plan)
+    drawn = Negatives(log).beside(split.train, seed=99, count=3)
+    predicted = fitted.model.predict(drawn).numpy()
+    assert predicted.mean() == pytest.approx(0.25, abs=0.07)
+    assert predicted[: len(split.train)].mean() > predicted[len(split.train) :].mean()
+    assert (fitted.trainer is None) == (plan.embedding == "cel")

@@ -46,7 +46,7 @@ class Run:
         self.trainer.events += len(frame)
         self.trainer.kept.clear()
         before = {name: len(table.ids) for name, table in self.tables.items()}
-        self.forgetting.look(self.tables, self.trainer)
+        self.forgetting.look(self.tables, self.trainer, self.trainer.events)
         after = {name: len(table.ids) for name, table in self.tables.items()}
         shrunk = [name for name in ROLES if after[name] < before[name]]
         assert [name for name, _ in self.trainer.kept] == shrunk
@@ -219,7 +219,7 @@ def test_without_a_silence_nothing_is_kept_and_nobody_dropped():
     nothing = Forgetting()
     assert nothing.moments(someone([1]), 0) is None
     assert nothing.state_dict() == {}
-    nothing.look({}, Trainer())
+    nothing.look({}, Trainer(), 0)
     assert Forgetting.from_state({}).after is None
 
 

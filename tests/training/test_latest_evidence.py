@@ -19,12 +19,12 @@ from celrec.training._online_kernels import (
 )
 from celrec.training.batch import Batch
 from celrec.training.feature_tables import FeatureTables
+from celrec.training.id_model import IdModel
 from celrec.training.kept_events import KeptEvents
 from celrec.training.latest_evidence import LatestEvidence
 from celrec.training.losses import LOSSES, rating_and_conversion
 from celrec.training.moving import Moving
 from celrec.training.online import Online
-from celrec.training.recommender import Recommender
 
 IDS, CLUSTERS, DIM = 9, 5, 3
 
@@ -137,7 +137,7 @@ def make(model, loss="cross-entropy", *, seed=0):
     none = FeatureTables([], width)
     told = rating_and_conversion(1.0) if isinstance(model, MMoE) else LOSSES[loss]
     trainer = Online(assignment="hard", moving=Moving(candidates=0)).trainer(
-        Recommender(*tables, model, none, none, loss=told)
+        IdModel(*tables, model, none, none, loss=told)
     )
     kept = KeptEvents(4, 0, 2, ids=IDS)
     rng = np.random.default_rng(seed)

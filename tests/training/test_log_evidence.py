@@ -11,9 +11,9 @@ from celrec.models.din import DIN
 from celrec.models.mmoe import MMoE
 from celrec.training.batch import Batch
 from celrec.training.feature_tables import FeatureTables
+from celrec.training.id_model import IdModel
 from celrec.training.log_evidence import LogEvidence
 from celrec.training.losses import LOSSES, rating_and_conversion
-from celrec.training.recommender import Recommender
 
 DIM, CLUSTERS = 4, 5
 
@@ -38,7 +38,7 @@ def recommender(log, kind, side="items"):
     if side in tables:
         tables[side].start_from(torch.arange(sizes[side]) % CLUSTERS)
     nothing = FeatureTables([], width)
-    made = Recommender(
+    made = IdModel(
         tables["users"],
         tables["items"],
         kind(DIM, 1),

@@ -18,11 +18,11 @@ from celrec.models.dien import DIEN
 from celrec.models.din import DIN
 from celrec.models.mmoe import MMoE
 from celrec.training.feature_tables import FeatureTables
+from celrec.training.id_model import IdModel
 from celrec.training.losses import LOSSES, rating_and_conversion
 from celrec.training.minibatch import Minibatch, MinibatchDescent
 from celrec.training.offline import Offline, Schedule
 from celrec.training.offline_training import OfflineTraining
-from celrec.training.recommender import Recommender
 from celrec.training.state_file import load_state, save_state
 
 DIM, USERS, ITEMS, SHOPS = 4, 12, 15, 4
@@ -43,7 +43,7 @@ def recommender(log, model=DeepFM, loss="squared-error", *, seed=0, clusters=4, 
     items = ClusteredEmbedding(log.num_items, width, max_clusters=clusters)
     if started:
         items.start_from(torch.arange(log.num_items) % started)
-    return Recommender(
+    return IdModel(
         FullEmbedding(log.num_users, width),
         items,
         model(DIM, len(log.columns)),

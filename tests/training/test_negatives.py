@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import celrec
-from celrec.training.negatives import Negatives
+from celrec.training.negatives import Negatives, with_negatives
+from celrec.training.seen_file import seen_in
 from tests.data.logs import logs
 
 
@@ -92,3 +93,33 @@ def test_beside_every_row_stands_one_with_another_item_and_target_zero(log, seed
     drawn = negatives.draw(users, torch.Generator().manual_seed(seed))
     assert both.item[rows:].tolist() == drawn.tolist()
     assert both.item_ids is log.item_ids
+
+
+def test_several_can_be_drawn_beside_each_row():
+    log = celrec.Planted(rows=200, users=10, items=50, dim=2, item_clusters=3).interactions()
+    beside = Negatives(log).beside(log, seed=3, count=4)
+    assert beside.target.tolist() == [1.0] * 200 + [0.0] * 800
+    assert beside.user.tolist() == log.user.tolist() * 5
+    assert beside.item[:200].tolist() == log.item.tolist()
+    assert beside.timestamp.tolist() == log.timestamp.tolist() * 5
+    for user, item in zip(beside.user[200:], beside.item[200:], strict=True):
+        assert item not in known_to(log, user)
+
+
+def test_what_was_seen_is_as_good_as_a_log():
+    log = celrec.Planted(rows=300, users=12, items=40, dim=2, item_clusters=3).interactions()
+    users = torch.tensor([3, 5, 3, 7] * 50)
+    by_seen = Negatives.of_seen(seen_in(log), users.numpy(), log.num_items)
+    drawn = [one.draw(users, torch.Generator().manual_seed(4)) for one in (by_seen, Negatives(log))]
+    assert torch.equal(*drawn)
+
+
+def test_no_part_of_a_split_is_drawn_for_another():
+    log = celrec.Planted(rows=150, users=10, items=80, dim=2, item_clusters=3).interactions()
+    split = celrec.Split.random(log, test=0, valid=0.3)
+    both = with_negatives(split, 3, seed=1)
+    for part, plain in ((both.train, split.train), (both.valid, split.valid)):
+        assert len(part) == 4 * len(plain)
+        for user, item in zip(part.user[len(plain) :], part.item[len(plain) :], strict=True):
+            assert item not in known_to(log, user)
+    assert len(both.test) == 0

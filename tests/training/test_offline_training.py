@@ -422,3 +422,16 @@ def test_a_state_from_other_data_is_told(column, part):
     training = OfflineTraining(model_for(split, 3), other.train, other.valid, how)
     with pytest.raises(CelrecError, match="training on other data"):
         training.load_state_dict(state)
+
+
+def test_ids_without_training_data_are_treated_as_unseen_ones():
+    log = Planted(3_000, 40, 60, dim=3, item_clusters=5, noise=0.2).interactions()
+    silent = np.isin(log.item, [3, 7, 20])
+    model = make_model(log, Plan(compression="5", rank=4))
+    how = replace(Plan().settings(), schedule=Schedule(30, split_every=1, reassign_every=1))
+    training = OfflineTraining(model, log[~silent], log[:0], how)
+    training.start()
+    training.run()
+    rows = model.item_rows
+    assert rows.num_clusters == 5
+    assert rows.assignment[[3, 7, 20]].tolist() == [rows.unseen_cluster] * 3

@@ -24,12 +24,12 @@ from celrec.training.checkpoint import Checkpoint
 from celrec.training.composed_side import ComposedSide
 from celrec.training.feature_tables import FeatureTables
 from celrec.training.hard_side import HardSide
+from celrec.training.id_model import IdModel
 from celrec.training.losses import LOSSES
 from celrec.training.moving import Moving
 from celrec.training.online import Online
 from celrec.training.plain_side import PlainSide
 from celrec.training.presets import ONLINE, PRESETS
-from celrec.training.recommender import Recommender
 from celrec.training.row_descent import Descending
 from celrec.training.run_folder import load_run, save_run
 from celrec.training.soft_side import SoftSide
@@ -39,7 +39,7 @@ DIM = 4
 
 def recommender(users, items, model=None, loss="squared-error"):
     nothing = FeatureTables([], users.embedding_dim)
-    return Recommender(users, items, model or DotProduct(), nothing, nothing, loss=LOSSES[loss])
+    return IdModel(users, items, model or DotProduct(), nothing, nothing, loss=LOSSES[loss])
 
 
 # Settings.

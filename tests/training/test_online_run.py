@@ -574,3 +574,28 @@ def test_every_embedding_learns_from_a_stream_and_resumes_or_says_why_not(log, t
     with OnlineRun.resume(tmp_path / "run") as run:
         assert np.array_equal(run.learn(last).predictions, predictions)
         assert everything(run) == expected
+
+
+def test_the_journal_has_a_place_beside_that_of_the_source(tmp_path):
+    frame = pl.DataFrame({"user": ["a", "b"], "item": [1, 2], "target": [3.0, 4.0]})
+    with OnlineRun.start(tmp_path / "run", MF) as run:
+        run.learn(Events(frame, {"row": 2}))
+        run.checkpoint()
+        run.learn_journal(Events(frame, {"next": 2}))
+        assert (run.offset, run.journal, run.events) == ({"row": 2}, 2, 4)
+        assert run.checkpoint()
+        run.learn(Events(frame, {"row": 4}))
+        assert (run.offset, run.journal) == ({"row": 4}, 2)
+        assert run.checkpoint()
+        assert run.journalled() == [2, 2]
+    with OnlineRun.resume(tmp_path / "run") as run:
+        assert (run.offset, run.journal, run.events) == ({"row": 4}, 2, 6)
+
+
+def test_a_run_that_only_has_a_journal_has_no_place_in_a_source(tmp_path):
+    frame = pl.DataFrame({"user": ["a"], "item": [1], "target": [3.0]})
+    with OnlineRun.start(tmp_path / "run", MF) as run:
+        run.learn_journal(Events(frame, {"next": 1}))
+        run.checkpoint()
+    with OnlineRun.resume(tmp_path / "run") as run:
+        assert (run.offset, run.journal) == (None, 1)

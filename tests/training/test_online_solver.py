@@ -14,13 +14,13 @@ from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.models.biased_dot_product import BiasedDotProduct
 from celrec.models.din import DIN
 from celrec.training.feature_tables import FeatureTables
+from celrec.training.id_model import IdModel
 from celrec.training.losses import LOSSES
 from celrec.training.moving import Moving
 from celrec.training.offline import Offline, Schedule
 from celrec.training.offline_training import OfflineTraining
 from celrec.training.online import Online
 from celrec.training.online_solver import OnlineDescent
-from celrec.training.recommender import Recommender
 from celrec.training.row_descent import Descending
 
 ROWS, USERS, ITEMS, DIM = 150, 12, 15, 3
@@ -49,7 +49,7 @@ def make_model(log, kind="soft", model=BiasedDotProduct):
     make, nothing = tables[kind], FeatureTables([], width)
     history = 3 if network.uses_history else 0
     users, items = make(log.num_users), make(log.num_items)
-    return Recommender(users, items, network, nothing, nothing, history_length=history)
+    return IdModel(users, items, network, nothing, nothing, history_length=history)
 
 
 def make_solver(log, kind="soft", model=BiasedDotProduct, **how):

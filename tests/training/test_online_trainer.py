@@ -22,10 +22,10 @@ from celrec.models.neumf import NeuMF
 from celrec.models.wide_deep import WideDeep
 from celrec.training.batch import Batch
 from celrec.training.feature_tables import FeatureTables
+from celrec.training.id_model import HISTORY, IdModel
 from celrec.training.losses import LOSSES, rating_and_conversion
 from celrec.training.moving import Moving
 from celrec.training.online import Online
-from celrec.training.recommender import HISTORY, Recommender
 from celrec.training.row_descent import Descending
 from celrec.training.state_file import load_state, save_state
 
@@ -84,7 +84,7 @@ def make(kind="soft", model="mf", loss="squared-error", *, columns=1, seed=0, **
     users, items, *further = KINDS[kind]
     nothing = FeatureTables([], width)
     told = rating_and_conversion(1.0) if isinstance(network, MMoE) else LOSSES[loss]
-    recommender = Recommender(
+    recommender = IdModel(
         users(FIRST, width),
         items(FIRST, width),
         network,

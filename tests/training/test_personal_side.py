@@ -11,10 +11,10 @@ from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.models.dot_product import DotProduct
 from celrec.training.batch import Batch
 from celrec.training.feature_tables import FeatureTables
+from celrec.training.id_model import IdModel
 from celrec.training.moving import Moving
 from celrec.training.online import Online
 from celrec.training.personal_side import _Shifted
-from celrec.training.recommender import Recommender
 from celrec.training.row_descent import Descending
 
 USERS, ITEMS, DIM = 6, 8, 3
@@ -28,7 +28,7 @@ def recommender(kind="soft"):
         "hard": lambda: ClusteredEmbedding(ITEMS, DIM, max_clusters=3),
     }[kind]()
     none = FeatureTables([], DIM), FeatureTables([], DIM)
-    return Recommender(FullEmbedding(USERS, DIM), PersonalEmbedding(shared), DotProduct(), *none)
+    return IdModel(FullEmbedding(USERS, DIM), PersonalEmbedding(shared), DotProduct(), *none)
 
 
 def trainer(model, above=2, **changes):

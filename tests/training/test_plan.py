@@ -172,3 +172,45 @@ def test_targets_that_are_never_conversions_are_told(loss):
     assert plan.prepared(log).target.max() in (1.0, 4.0)
     with pytest.raises(CelrecError, match=r"positive: no target reaches 4\.5; choose a lower one"):
         replace(plan, positive=4.5).prepared(log)
+
+
+# What happened, and nothing else.
+
+
+@pytest.mark.parametrize(
+    ("targets", "positive", "kept"),
+    [
+        ([1.0, 1.0, 1.0], None, [0, 1, 2]),
+        ([4.0, 0.0, 2.0], None, [0, 2]),
+        ([0.0, 0.0, 0.0], None, [0, 1, 2]),
+        ([4.0, 0.0, 2.0], 3.0, [0]),
+    ],
+)
+def test_beside_negatives_all_that_happened_counts_as_1(targets, positive, kept):
+    log = read({"user": [1, 2, 3], "item": [1, 1, 2], "rating": targets})
+    prepared = Plan(model="mf", negatives=2, positive=positive).prepared(log)
+    assert prepared.user.tolist() == kept
+    assert prepared.target.tolist() == [1.0] * len(kept)
+
+
+def test_negatives_and_ranking_are_for_what_happened():
+    assert not Plan().only_positive
+    assert Plan(negatives=1).only_positive
+    assert Plan(model="deepfm", loss="ranking").only_positive
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"negatives": -1}, "negatives must not be negative, not -1"),
+        ({"negatives": 1, "model": "din"}, "negatives are not for model 'din'"),
+        ({"negatives": 1, "model": "mmoe", "positive": 4.0}, "negatives are not for model 'mmoe'"),
+        (
+            {"negatives": 1, "model": "deepfm", "loss": "ranking"},
+            "negatives are not for loss 'ranking'; leave them out",
+        ),
+    ],
+)
+def test_negatives_that_cannot_be_are_told(options, told):
+    with pytest.raises(CelrecError, match=told):
+        Plan(**options)

@@ -17,8 +17,8 @@ from celrec.models.deepfm import DeepFM
 from celrec.models.din import DIN
 from celrec.models.mmoe import MMoE
 from celrec.training.feature_tables import FeatureTables
+from celrec.training.id_model import IdModel
 from celrec.training.losses import LOSSES, rating_and_conversion
-from celrec.training.recommender import Recommender
 from celrec.training.samples import Samples
 from tests.data.logs import logs
 
@@ -45,7 +45,7 @@ def recommender(
     torch.manual_seed(0)
     fields = len(known[0]) + len(known[1]) + len(log.columns)
     width = DIM + model.extra_columns
-    made = Recommender(
+    made = IdModel(
         table(users, log.num_users, width),
         table(items, log.num_items, width),
         model(DIM, fields),

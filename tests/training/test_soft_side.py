@@ -21,10 +21,10 @@ from celrec.training._online_kernels import (
 from celrec.training.batch import Batch
 from celrec.training.building import make_model
 from celrec.training.feature_tables import FeatureTables
+from celrec.training.id_model import IdModel
 from celrec.training.losses import LOSSES
 from celrec.training.moving import Moving
 from celrec.training.online import Online
-from celrec.training.recommender import Recommender
 from celrec.training.row_descent import Descending
 from celrec.training.soft_side import SoftSide
 
@@ -382,7 +382,7 @@ def test_rows_that_are_alike_are_merged_and_the_heaviest_is_split():
     torch.manual_seed(0)
     nothing = FeatureTables([], DIM)
     users, items = ClusteredEmbedding(IDS, DIM, max_clusters=4), PosteriorEmbedding(9, DIM, rows=5)
-    model = Recommender(users, items, DotProduct(), nothing, nothing)
+    model = IdModel(users, items, DotProduct(), nothing, nothing)
     how = Online(moving=Moving(limit=3.0, merge_within=0.05, schedule="always"))
     how.begin(model, 0.0)
     trainer = how.trainer(model)
@@ -441,7 +441,7 @@ def make_trainer(loss, *, both=True, temperature=1.0):
     nothing = FeatureTables([], DIM)
     users = PosteriorEmbedding(IDS, DIM, rows=3)
     items = PosteriorEmbedding(IDS, DIM, rows=2) if both else FullEmbedding(IDS, DIM)
-    recommender = Recommender(users, items, DotProduct(), nothing, nothing, loss=LOSSES[loss])
+    recommender = IdModel(users, items, DotProduct(), nothing, nothing, loss=LOSSES[loss])
     plain = Descending(rule="sgd", learning_rate=0.1, average=False)
     how = Online(shared=plain, plain=plain, temperature=temperature)
     trainer = how.trainer(recommender)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from torch import Tensor, distributed
+from torch import Tensor
 
 from celrec.clustering.evidence import Evidence
+from celrec.clustering.ranks import Ranks
 
 
 class DistributedEvidence(Evidence):
@@ -18,8 +19,9 @@ class DistributedEvidence(Evidence):
         clusterer = Clusterer(table, optimizer, DistributedEvidence(evidence))
     """
 
-    def __init__(self, own: Evidence, group: distributed.ProcessGroup | None = None) -> None:
-        self._own, self._group = own, group
+    def __init__(self, own: Evidence, ranks: Ranks | None = None) -> None:
+        """Of all processes of the default group if `ranks` is None."""
+        self._own, self._ranks = own, ranks or Ranks.here()
 
     def observe(self, batch: object) -> None:
         """Take notice of a batch of this process."""
@@ -27,27 +29,22 @@ class DistributedEvidence(Evidence):
 
     def interactions(self) -> Tensor:
         """Of all processes."""
-        return self._sum(self._own.interactions())
+        return self._ranks.total(self._own.interactions())
 
     def gradients(self, members: Tensor) -> Tensor:
         """Of all processes."""
-        return self._sum(self._own.gradients(members))
+        return self._ranks.total(self._own.gradients(members))
 
     def losses(self) -> Tensor:
         """Of all processes."""
-        return self._sum(self._own.losses())
+        return self._ranks.total(self._own.losses())
 
     def own_losses(self) -> Tensor:
         """Of all processes."""
-        return self._sum(self._own.own_losses())
+        return self._ranks.total(self._own.own_losses())
 
     def partners(self, members: Tensor) -> Tensor:
         """The mean of what the processes know, each weighing as many interactions as it has."""
         means = self._own.partners(members)
         weight = self._own.interactions()[members].unsqueeze(1).to(means)
-        return self._sum(means * weight) / self._sum(weight).clamp(min=1)
-
-    def _sum(self, values: Tensor) -> Tensor:
-        values = values.contiguous().clone()
-        distributed.all_reduce(values, group=self._group)
-        return values
+        return self._ranks.total(means * weight) / self._ranks.total(weight).clamp(min=1)

@@ -13,8 +13,8 @@ from celrec.embeddings.embedding import Embedding
 from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.embeddings.shared_rows import SharedRows
+from celrec.training.id_model import IdModel
 from celrec.training.model import Model
-from celrec.training.recommender import Recommender
 
 Labels = NDArray[np.int64]
 """A number for each item, 0 or more."""
@@ -54,7 +54,7 @@ class Alike(NamedTuple):
         shared = table.shared if isinstance(table, PersonalEmbedding) else table
         cluster = _vectors(shared, count)
         score = vector
-        if isinstance(model, Recommender) and len(model.item_features):
+        if isinstance(model, IdModel) and len(model.item_features):
             for column in model.item_features.known(torch.arange(count)).numpy().T:
                 score = _both(score, column)
         return cls(score, vector, cluster, own)

@@ -27,12 +27,12 @@ from celrec.models.registry import MODELS
 from celrec.training.clusterings import starting_clusters
 from celrec.training.factorisation import Factorisation
 from celrec.training.feature_tables import FeatureTables
+from celrec.training.id_model import IdModel
 from celrec.training.losses import LOSSES, Loss, rating_and_conversion
 from celrec.training.methods import Request, find_method
 from celrec.training.model import Model
 from celrec.training.online import Online
 from celrec.training.plan import LITE, SIDES, Plan
-from celrec.training.recommender import Recommender
 
 _HISTORY = 20
 
@@ -100,9 +100,9 @@ def _recommender(
     tables: dict[str, Embedding],
     known: list[list[EncodedFeature]],
     history_length: int,
-) -> Recommender:
+) -> IdModel:
     width = plan.dim + network.extra_columns
-    return Recommender(
+    return IdModel(
         tables.pop("users"),
         tables.pop("items"),
         network,

@@ -27,9 +27,13 @@ class Checkpoint:
         *,
         resume: bool = False,
         every: float = 20.0,
+        writing: bool = True,
     ) -> None:
-        """`about` says what is trained; the file to `resume` from must say the same."""
-        self.path, self._about, self._every = path, about or {}, every
+        """`about` says what is trained; the file to `resume` from must say the same.
+
+        Of several processes that train together, one is to be `writing`.
+        """
+        self.path, self._about, self._every, self._writing = path, about or {}, every, writing
         self._stages: dict[str, Any] = {}
         self._saved = time.monotonic()
         if resume and path is not None and path.exists():
@@ -82,7 +86,7 @@ class Checkpoint:
             self.path.unlink(missing_ok=True)
 
     def _save(self, stage: str, training: OfflineTraining) -> None:
-        if self.path is None:
+        if self.path is None or not self._writing:
             return
         stages = {**self._stages, stage: training.state_dict()}
         save_state(self.path, {"about": self._about, "stages": stages})

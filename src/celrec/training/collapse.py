@@ -10,8 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from celrec.clustering.ranks import Ranks
 from celrec.data.id_map import UNSEEN
 from celrec.data.interactions import Interactions
+from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.shared_rows import SharedRows
 from celrec.training._kernels import column_slopes, normal_equations, row_errors
 
@@ -26,30 +28,53 @@ class Collapse(ABC):
 
     and no pass over the interactions is needed inside a step. Where nothing is
     shared, each pair is an interaction, and the same sums are one fused pass.
+
+    Where several processes have the interactions of some users each, sums are those of all.
     """
 
-    def __init__(self, log: Interactions, users: SharedRows, items: SharedRows) -> None:
-        self._users, self._items = users, items
+    def __init__(
+        self,
+        log: Interactions,
+        users: SharedRows,
+        items: SharedRows,
+        ranks: Ranks | None = None,
+        here: slice | None = None,
+    ) -> None:
+        """`here` are the rows of users that this process may have interactions of; None: all."""
+        self._users, self._items, self._ranks = users, items, ranks or Ranks.alone()
+        self._here = here or slice(None)
         self._log = log
         self._user_rows = self._item_rows = np.empty(0, np.int64)
         self._targets = log.target
         self._summed = False
-        self.squares = _square_sum(log.target)
+        self.squares = self._square_sum()
         """Σ x²."""
 
     def retarget(self, targets: NDArray[np.float32]) -> None:
         """Let the interactions have other targets, in the order of the log."""
-        self._targets, self.squares, self._summed = targets, _square_sum(targets), False
+        self._targets, self._summed = targets, False
+        self.squares = self._square_sum()
+
+    def loss(self) -> float:
+        """L = Σ (a·b − x)²."""
+        return self._loss(self._evaluated()[0])
 
     def loss_and_slopes(self) -> tuple[float, Tensor, Tensor]:
-        """L = Σ (a·b − x)², ∂L/∂a and ∂L/∂b for the rows in use."""
+        """L, ∂L/∂a and ∂L/∂b for the rows in use."""
+        rest, user_slopes, item_slopes = self._evaluated()
+        total = self._ranks.total
+        return self._loss(rest), total(user_slopes), total(item_slopes)
+
+    def _evaluated(self) -> tuple[float, Tensor, Tensor]:
         self._follow_assignments()
-        rest, user_slopes, item_slopes = self._evaluate(
+        return self._evaluate(
             self._users.weight.data[: self._users.num_rows],
             self._items.weight.data[: self._items.num_rows],
         )
+
+    def _loss(self, rest: float) -> float:
         # By rounding, a perfect fit may seem a little better than perfect.
-        return max(self.squares + rest, 0.0), user_slopes, item_slopes
+        return max(self.squares + self._ranks.total(rest), 0.0)
 
     def curvature_bounds(self) -> tuple[Tensor, Tensor]:
         """Upper bounds of the curvature of L along each row: 2·Σ n·‖b‖² and 2·Σ n·‖a‖².
@@ -60,8 +85,12 @@ class Collapse(ABC):
         self._follow_assignments()
         a = self._users.weight.data[: self._users.num_rows].square().sum(1)
         b = self._items.weight.data[: self._items.num_rows].square().sum(1)
-        users, items = self._weighted_sums(a, b)
+        users, items = map(self._ranks.total, self._weighted_sums(a, b))
         return 2 * users, 2 * items
+
+    def owned(self, side: str) -> bool:
+        """Whether a row of this side has all of its interactions in one process."""
+        return side == "users" and isinstance(self._users, FullEmbedding)
 
     def normal_equations(self, side: str, moments: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
         """Σ n·M and Σ s·row for some rows of one side.
@@ -69,7 +98,8 @@ class Collapse(ABC):
         M is the moment and row the row of each pair's partner on the other side; s is
         the pair's sum of targets. Row by row they are the matrix and the right side of
         the least squares problem for a row of `side`, given the other side, whose
-        moments are row·rowᵀ and perhaps a covariance.
+        moments are row·rowᵀ and perhaps a covariance. For rows that are `owned`, they are of
+        the interactions in this process.
         """
         self._follow_assignments()
         other = self._users if side == "items" else self._items
@@ -77,6 +107,8 @@ class Collapse(ABC):
         # Moments are symmetric: half of each is enough to read, which is what takes the time.
         lower, place = _halves(moments.shape[1])
         matrices, right = self._equations(side, moments.flatten(1)[:, lower], weight, rows)
+        if not self.owned(side):
+            matrices, right = self._ranks.total(matrices), self._ranks.total(right)
         return matrices[:, place], right
 
     def _follow_assignments(self) -> None:
@@ -90,6 +122,9 @@ class Collapse(ABC):
         if not self._summed:
             self._sum(self._targets)
             self._summed = True
+
+    def _square_sum(self) -> float:
+        return self._ranks.total(float(np.square(self._targets, dtype=np.float64).sum()))
 
     @abstractmethod
     def _build(self, user_rows: NDArray[np.int64], item_rows: NDArray[np.int64]) -> None:
@@ -121,18 +156,26 @@ def _rows_of(table: SharedRows) -> NDArray[np.int64]:
     return rows
 
 
-def collapse(log: Interactions, users: SharedRows, items: SharedRows) -> Collapse:
+def collapse(
+    log: Interactions,
+    users: SharedRows,
+    items: SharedRows,
+    ranks: Ranks | None = None,
+    here: slice | None = None,
+) -> Collapse:
     """The form that fits: matrices of all pairs of rows, or a list of those that occur."""
-    cells = users.weight.shape[0] * items.weight.shape[0]
-    return (DenseCollapse if cells <= 4 * len(log) else SparseCollapse)(log, users, items)
+    rows = len(range(*(here or slice(None)).indices(users.weight.shape[0])))
+    dense = rows * items.weight.shape[0] <= 4 * len(log)
+    return (DenseCollapse if dense else SparseCollapse)(log, users, items, ranks, here)
 
 
 class DenseCollapse(Collapse):
     """Matrices of counts W and sums X: with P = A·Bᵀ and E = W∘P − X, slopes 2·E·B and 2·Eᵀ·A."""
 
     def _build(self, user_rows: NDArray[np.int64], item_rows: NDArray[np.int64]) -> None:
-        self._shape = (self._users.num_rows, self._items.num_rows)
-        self._cells = user_rows * self._shape[1] + item_rows
+        first, last, _ = self._here.indices(self._users.num_rows)
+        self._first, self._shape = first, (last - first, self._items.num_rows)
+        self._cells = (user_rows - first) * self._shape[1] + item_rows
         # float32 would stop counting at 2²⁴, which one cell can have while clusters are few.
         self._counts = self._matrix(np.ones(len(user_rows)))
 
@@ -144,21 +187,32 @@ class DenseCollapse(Collapse):
         return torch.from_numpy(cells.astype(np.float32)).view(self._shape)
 
     def _evaluate(self, a: Tensor, b: Tensor) -> tuple[float, Tensor, Tensor]:
-        predicted = a @ b.T
+        a_here = a[self._here]
+        predicted = a_here @ b.T
         errors = torch.addcmul(self._sums, self._counts, predicted, value=-1).neg_()
         rest = torch.dot(predicted.view(-1), (errors - self._sums).view(-1))
-        return float(rest), 2 * (errors @ b), 2 * (errors.T @ a)
+        return float(rest), self._placed(2 * (errors @ b), a), 2 * (errors.T @ a_here)
 
     def _weighted_sums(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-        return self._counts.mv(b), self._counts.T.mv(a)
+        return self._placed(self._counts.mv(b), a), self._counts.T.mv(a[self._here])
+
+    def _placed(self, found: Tensor, like: Tensor) -> Tensor:
+        """What was found for the rows that are here, among zeros for all others."""
+        if len(found) == len(like):
+            return found
+        placed = torch.zeros_like(like)
+        placed[self._here] = found
+        return placed
 
     def _equations(
         self, side: str, moments: Tensor, weight: Tensor, rows: slice
     ) -> tuple[Tensor, Tensor]:
-        counts, sums = self._counts, self._sums
         if side == "items":
-            counts, sums = counts.T, sums.T
-        return counts[rows] @ moments, sums[rows] @ weight
+            counts, sums = self._counts.T[rows], self._sums.T[rows]
+            return counts @ moments[self._here], sums @ weight[self._here]
+        start, stop, _ = rows.indices(self._users.num_rows)
+        mine = slice(start - self._first, stop - self._first)
+        return self._counts[mine] @ moments, self._sums[mine] @ weight
 
 
 class SparseCollapse(Collapse):
@@ -235,10 +289,6 @@ def _halves(dim: int) -> tuple[Tensor, Tensor]:
     place = torch.empty(dim, dim, dtype=torch.long)
     place[row, column] = place[column, row] = torch.arange(len(row))
     return row * dim + column, place
-
-
-def _square_sum(targets: NDArray[np.float32]) -> float:
-    return float(np.square(targets, dtype=np.float64).sum())
 
 
 def _starts(sorted_or_not: NDArray[np.int64], size: int) -> NDArray[np.int64]:

@@ -82,7 +82,7 @@ class Factorisation(nn.Module):
         return self._rows("items", self.items)
 
     kept: ClassVar[Mapping[str, int]] = {}
-    """See `Recommender`; here all rows are learned."""
+    """See `IdModel`; here all rows are learned."""
 
     @property
     def tables(self) -> dict[str, SharedRows]:

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from celrec.clustering.distributed_evidence import DistributedEvidence
+from celrec.clustering.evidence import Evidence
+from celrec.clustering.ranks import Ranks
 from celrec.data.interactions import Interactions
+from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.training.collapse import collapse
 from celrec.training.dot_product_evidence import DotProductEvidence
@@ -20,6 +26,9 @@ class FactorisationSolver(Solver):
 
     Rows of a mixed table are anchored where they are when the solver is made, so
     that a private row can be kept near the shared row that it comes from.
+
+    Of several `ranks`, each has the interactions of its own users, which are next to each
+    other; all have all tables.
     """
 
     def __init__(
@@ -29,10 +38,14 @@ class FactorisationSolver(Solver):
         bias_l2: float,
         *,
         per_row_start: bool = False,
+        ranks: Ranks | None = None,
     ) -> None:
         self.model, self._log, self._per_row_start = model, log, per_row_start
-        self.residuals = Residuals(model, log, bias_l2)
-        self._collapsed = collapse(log, model.user_rows, model.item_rows)
+        self.ranks = ranks or Ranks.alone()
+        self.residuals = Residuals(model, log, bias_l2, self.ranks)
+        self._cuts = self._cut_users()
+        rows = None if self._cuts is None else slice(*self._cuts[self.ranks.rank :][:2].tolist())
+        self._collapsed = collapse(log, model.user_rows, model.item_rows, self.ranks, rows)
         self._seen_version = 0
         self._anchors = {
             side: table.weight.detach().clone()
@@ -46,9 +59,23 @@ class FactorisationSolver(Solver):
         self.model.initialise(generator, per_row=self._per_row_start)
         self.residuals.start()
 
-    def evidence(self, side: str) -> DotProductEvidence:
+    def _cut_users(self) -> NDArray[np.int64] | None:
+        """Where the rows of the users of each process begin, and their number.
+
+        None if users do not have rows of their own.
+        """
+        users = self.model.user_rows
+        counts = self.ranks.total(torch.from_numpy(self._log.user_counts))
+        if not isinstance(users, FullEmbedding):
+            return None
+        cuts = self.ranks.cuts(counts.numpy())
+        cuts[-1] = users.num_rows  # the last has that of unseen users
+        return cuts
+
+    def evidence(self, side: str) -> Evidence:
         """Exact, in fused passes."""
-        return DotProductEvidence(self.model, self._log, side, self.residuals)
+        own = DotProductEvidence(self.model, self._log, side, self.residuals)
+        return own if self.ranks.size == 1 else DistributedEvidence(own, self.ranks)
 
     def loss(self, log: Interactions) -> float:
         """The mean squared error."""

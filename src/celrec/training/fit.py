@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from celrec.clustering.ranks import Ranks
 from celrec.data.interactions import Interactions
 from celrec.data.split import Split
 from celrec.embeddings.clustered import ClusteredEmbedding
@@ -19,16 +21,20 @@ from celrec.training.building import make_model
 from celrec.training.checkpoint import Checkpoint
 from celrec.training.denormals import flushed_denormals
 from celrec.training.factorisation import Factorisation
+from celrec.training.id_model import IdModel
 from celrec.training.judgement import Judgement, Watcher
 from celrec.training.least_squares import AlternatingLeastSquares
 from celrec.training.merging import merge_alike
 from celrec.training.model import Model
+from celrec.training.negatives import with_negatives
 from celrec.training.offline import Offline
 from celrec.training.offline_training import OfflineTraining
+from celrec.training.online_solver import OnlineDescent
+from celrec.training.online_trainer import OnlineTrainer
 from celrec.training.personalisation import personalise
 from celrec.training.plan import LEAST_GAIN, Plan
 from celrec.training.pretraining import take_over
-from celrec.training.recommender import Recommender
+from celrec.training.split_tree import split_tree
 
 
 class Stage(NamedTuple):
@@ -59,6 +65,8 @@ class Fit:
     """What each table promised while it was trained; what is left of it may promise more."""
     growth: str | None = None
     """Why there are as many clusters as there are, where validation data chose that too."""
+    trainer: OnlineTrainer | None = None
+    """What can go on with it online, where it was learned so."""
 
     @property
     def steps(self) -> int:
@@ -82,12 +90,14 @@ def fit(
     watch: Watcher = lambda _, __: None,
     checkpoint: Checkpoint | None = None,
     change: Change = lambda how: how,
+    ranks: Ranks | None = None,
 ) -> Fit:
     """Train on the training part and let the validation part choose, then train anew on both.
 
     Validation data choose the number of steps in each stage, and with compression
     `auto` the clusters too. Without any, training takes all the steps of the preset.
-    `change` is for settings that a plan has no name for.
+    `change` is for settings that a plan has no name for. Processes that are `ranks` of each
+    other are given the same, train together, and all have what comes of it.
     """
     if plan.auto and not len(split.valid):
         raise CelrecError(
@@ -96,13 +106,16 @@ def fit(
         )
     plan.check(split.train)
     checkpoint = checkpoint or Checkpoint()
+    if plan.negatives:
+        split = with_negatives(split, plan.negatives, plan.seed)
     everything = split.train_and_valid()
     with flushed_denormals():
-        first = _Pass(plan, change, checkpoint, watch, split.train, split.valid)
+        how = (plan, change, checkpoint, watch)
+        first = _Pass(*how, split.train, split.valid, ranks=ranks)
         first.run()
-        second = _Pass(plan, change, checkpoint, watch, everything, everything[:0], first)
+        second = _Pass(*how, everything, everything[:0], first, ranks=ranks)
         model = second.run()
-    if isinstance(model, Recommender):
+    if isinstance(model, IdModel):
         model.remember(everything)
     if not all(bool(value.isfinite().all()) for value in model.state_dict().values()):
         raise DivergedError(
@@ -115,7 +128,9 @@ def fit(
     }
     traits = {side: table.traits for side, table in model.whole_tables.items()}
     _leave(model)
-    return Fit(model, first.judgements, first.chosen, held, traits, first.growth)
+    return Fit(
+        *(model, first.judgements, first.chosen, held, traits, first.growth), trainer=second.trainer
+    )
 
 
 def validate(
@@ -130,6 +145,8 @@ def validate(
             f"{len(split.train):,} training rows leave none to validate on; take more data"
         )
     plan.check(split.train)
+    if plan.negatives:
+        split = with_negatives(split, plan.negatives, plan.seed)
     with flushed_denormals():
         only = _Pass(plan, change, Checkpoint(), watch, split.train, split.valid)
         only.run()
@@ -140,7 +157,7 @@ def _leave(model: Model) -> None:
     """Put in the place of each table what is left of it when training is over."""
     for side in ("users", "items"):
         setattr(model, side, getattr(model, side).settled())
-    if isinstance(model, Recommender):
+    if isinstance(model, IdModel):
         for number, name in enumerate(model.column_names):
             model.column_tables[number] = model.whole_tables[name].settled()
 
@@ -157,14 +174,21 @@ class _Pass:
         train: Interactions,
         valid: Interactions,
         earlier: _Pass | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
-        self._plan, self._change = plan, change
+        self._plan, self._change, self._ranks = plan, change, ranks
         self._checkpoint, self._watch = checkpoint, watch
         self._train, self._valid, self._earlier = train, valid, earlier
         self.judgements: dict[str, list[Judgement]] = {}
         self.chosen: dict[str, Judgement] = {}
         self.clusters: dict[str, NDArray[np.int64]] | None = None
+        self._trees: dict[str, NDArray[np.int64]] = {}
         self.growth: str | None = None
+
+    @property
+    def trainer(self) -> OnlineTrainer | None:
+        """What has trained online, if that is how it was."""
+        return self._solver.trainer if isinstance(self._solver, OnlineDescent) else None
 
     def run(self) -> Model:
         """The model in the end."""
@@ -176,7 +200,7 @@ class _Pass:
         # That is what is pretrained, how, and what goes on from it.
         assert isinstance(learned, Factorisation)  # noqa: S101
         assert isinstance(self._solver, AlternatingLeastSquares)  # noqa: S101
-        assert isinstance(model, Recommender)  # noqa: S101
+        assert isinstance(model, IdModel)  # noqa: S101
         take_over(model, learned, self._solver.deviations(), plan.seed)
         self._stage(FINISH, model, self._change(plan.settings()), fresh=False)
         model.deviations = {}
@@ -187,10 +211,14 @@ class _Pass:
         how, limit = self._change(plan.settings()), plan.personal_limit
         given = None if self._earlier is None else self._earlier.clusters
         model = make_model(self._train, plan, given)
+        if self._earlier is not None:
+            _graft(model, self._earlier._trees)
         training = self._stage(CHOOSE, model, how)
         if plan.auto and self._earlier is None:
             self.growth = _settle(model, self._valid, training)
             self.clusters = _clusters(model)
+            trees = ((side, split_tree(model, side)) for side in self.clusters)
+            self._trees = {side: tree for side, tree in trees if tree is not None}
         if limit is not None and not plan.online:  # where ids have got their rows on the way
             model = personalise(model, self._train, limit)
             self._stage(PERSONALISE, model, replace(how, schedule=how.personal), fresh=False)
@@ -202,7 +230,7 @@ class _Pass:
         if self._earlier is not None:  # the number of steps that was chosen, with nobody to judge
             steps = self._earlier.chosen[stage.name].step
             how = replace(how, schedule=replace(how.schedule, steps=steps, judge_every=steps))
-        training = OfflineTraining(model, self._train, self._valid, how)
+        training = OfflineTraining(model, self._train, self._valid, how, self._ranks)
         name = stage.name if self._earlier is None else stage.anew
         self.chosen[stage.name] = self._checkpoint.run(name, training, self._watch, fresh=fresh)
         self.judgements[stage.name] = training.judgements
@@ -229,6 +257,14 @@ def _settle(model: Model, valid: Interactions, training: OfflineTraining) -> str
     if merged:
         reason += f", of which {merged:,} could be merged with others without loss"
     return reason
+
+
+def _graft(model: Model, trees: dict[str, NDArray[np.int64]]) -> None:
+    """Let clusters that were given have the split tree by which they came about."""
+    for side, tree in trees.items():
+        table = model.tables[side]
+        if isinstance(table, ClusteredEmbedding):
+            table.parent[: len(tree)] = torch.from_numpy(tree)
 
 
 def _clusters(model: Model) -> dict[str, NDArray[np.int64]]:

@@ -29,12 +29,17 @@ class FittingEvents(NamedTuple):
 
     @classmethod
     def of(cls, frame: pl.DataFrame, plan: Plan, learned: int) -> FittingEvents:
-        """For cross-entropy, targets are conversions, or 0 or 1.
+        """For cross-entropy, targets are conversions, or 0 or 1. Beside negatives, what did not
+        happen (no conversion, or a target of 0) is passed over.
 
         `learned` is how many events were learned before. If none of the first events fits,
         the plan is wrong and not the events.
         """
         targets = frame.get_column("target").cast(pl.Float32).to_numpy(writable=True)
+        if plan.negatives:
+            happened = targets > 0 if plan.positive is None else targets >= plan.positive
+            frame = frame.filter(happened)
+            return cls(frame, np.ones(len(frame), np.float32), [])
         if plan.loss != "cross-entropy":
             return cls(frame, targets, [])
         if plan.positive is not None:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from celrec.embeddings.embedding import Embedding
 from celrec.embeddings.personal import PersonalEmbedding
 from celrec.errors import CelrecError
+from celrec.training.id_model import IdModel
 from celrec.training.known_ids import KnownIds
 from celrec.training.online_trainer import OnlineTrainer
-from celrec.training.recommender import Recommender
 from celrec.training.silence import Silence
 
 _LEAST = 10_000  # events between two looks: to learn these takes far longer than to look at few ids
@@ -41,7 +41,7 @@ class Forgetting:
         self._next = _LEAST
         self._heard = np.empty(0, np.int64)
 
-    def check(self, model: Recommender, embedding: str) -> None:
+    def check(self, model: IdModel, embedding: str) -> None:
         """Complain if ids are to be dropped and a table of the model cannot do that."""
         if self.after is None:
             return
@@ -72,17 +72,23 @@ class Forgetting:
         moments: NDArray[np.int64] = np.minimum(times, self._time())
         return moments
 
+    @property
+    def now(self) -> int | None:
+        """The time that it goes by; None if it does not go by one, or has heard of none yet."""
+        return self._time() if len(self._heard) else None
+
     def look(
-        self, tables: Mapping[str, KnownIds], trainer: OnlineTrainer
+        self, tables: Mapping[str, KnownIds], trainer: OnlineTrainer, events: int
     ) -> dict[str, NDArray[np.int64]]:
         """Drop those who have been silent for too long, if it is time to look for them.
 
+        So many `events` have come, those that were drawn for training not counted.
         Gives who is left, by their old numbers, of the tables that have lost somebody.
         """
         kept: dict[str, NDArray[np.int64]] = {}
-        if self.after is None or trainer.events < self._next:
+        if self.after is None or events < self._next:
             return kept
-        now = trainer.events - 1 if self.after.unit is None else self._time()
+        now = events - 1 if self.after.unit is None else self._time()
         since = self.after.begin(now)
         for name, table in tables.items():
             heard = table.heard_since(since)
@@ -92,7 +98,7 @@ class Forgetting:
                 self.dropped[name] = self.dropped.get(name, 0) + gone
                 kept[name] = heard
         left = sum(len(table.ids) for table in tables.values())
-        self._next = trainer.events + max(left, _LEAST)
+        self._next = events + max(left, _LEAST)
         return kept
 
     def state_dict(self) -> dict[str, Any]:

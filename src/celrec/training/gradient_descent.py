@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from celrec.clustering.ranks import Ranks
 from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.shared_rows import SharedRows
@@ -78,8 +79,10 @@ class GradientDescent(FactorisationSolver):
 
     optimizer: Optimizer
 
-    def __init__(self, model: Factorisation, log: Interactions, how: Descent) -> None:
-        super().__init__(model, log, how.l2_biases, per_row_start=how.per_row_start)
+    def __init__(
+        self, model: Factorisation, log: Interactions, how: Descent, ranks: Ranks | None = None
+    ) -> None:
+        super().__init__(model, log, how.l2_biases, per_row_start=how.per_row_start, ranks=ranks)
         self.how = how
         self._steps = 0
         weights = [table.weight for table in self.model.tables.values()]

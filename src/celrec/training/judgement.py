@@ -19,6 +19,8 @@ class Judgement:
     valid_loss: float
     moved: int
     """Ids that changed their cluster since the last judgement."""
+    user_clusters: int = 0
+    """Rows of the users' table; 0 if an earlier version wrote it, which did not tell."""
 
 
 Watcher: TypeAlias = Callable[[str, Judgement], None]

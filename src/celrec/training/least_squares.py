@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from celrec.clustering.ranks import Ranks
 from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.shared_rows import SharedRows
@@ -70,13 +71,18 @@ class LeastSquares:
 class AlternatingLeastSquares(FactorisationSolver):
     """One step: biases, then all users' rows, then all items' rows, from the collapsed sums."""
 
-    def __init__(self, model: Factorisation, log: Interactions, how: LeastSquares) -> None:
-        super().__init__(model, log, how.l2_biases)
+    def __init__(
+        self,
+        model: Factorisation,
+        log: Interactions,
+        how: LeastSquares,
+        ranks: Ranks | None = None,
+    ) -> None:
+        super().__init__(model, log, how.l2_biases, ranks=ranks)
         self.how = how
-        self._size = max(len(log), 1)
+        self._size = max(self.ranks.total(float(len(log))), 1.0)
         # Equal targets have no spread, and any scale will do for them.
-        self._scale = float(np.var(log.target, dtype=np.float64)) if len(log) else 0.0
-        self._noise = self._scale = self._scale or 1.0
+        self._noise = self._scale = self._variance(log) or 1.0
         eye = torch.eye(model.user_rows.embedding_dim, dtype=torch.float64)
         self._precisions = {
             "users": how.l2_users / self._noise * eye,
@@ -92,13 +98,27 @@ class AlternatingLeastSquares(FactorisationSolver):
             if isinstance(table, WrittenOut)
         }
 
+    def _variance(self, log: Interactions) -> float:
+        """Of the targets of all processes."""
+        mean = self.ranks.total(float(log.target.sum(dtype=np.float64))) / self._size
+        apart = np.square(log.target.astype(np.float64) - mean).sum()
+        return self.ranks.total(float(apart)) / self._size
+
+    @torch.no_grad()
+    def meet(self) -> None:
+        """See `Solver`: users' rows come from the processes that have their interactions."""
+        if self._cuts is None or self.ranks.size == 1:
+            return
+        weight = self.model.user_rows.weight
+        weight.copy_(torch.cat(self.ranks.gathered(weight.detach()[self._here("users")])))
+
     @torch.no_grad()
     def step(self) -> float:
         """Sweep once over biases, users and items."""
         for descent in self._descents.values():
             descent.table.refresh()
         self._fit_biases()
-        loss = self._collapsed.loss_and_slopes()[0]
+        loss = self._collapsed.loss()
         for side in ("users", "items"):
             expected_loss = self._descend(side) if side in self._descents else self._solve(side)
         for side in ("users", "items"):
@@ -149,7 +169,7 @@ class AlternatingLeastSquares(FactorisationSolver):
         ridge = noise * self._precisions[side]
         dim = table.embedding_dim
         found = table.weight.new_empty(table.num_rows, dim, dim)
-        for rows in self._batches(table):
+        for rows in self._batches(side):
             data, _ = self._collapsed.normal_equations(side, known, rows)
             # With P = (D + Λ) / noise = G·Gᵀ, the covariance is P⁻¹ = G⁻ᵀ·G⁻¹.
             root = torch.linalg.cholesky((data.double() + ridge) / noise)
@@ -157,10 +177,17 @@ class AlternatingLeastSquares(FactorisationSolver):
             found[rows] = torch.linalg.solve_triangular(root, eye, upper=False).mT.float()
         return found
 
-    def _batches(self, table: SharedRows) -> list[slice]:
-        size = max(1, _BATCH // table.embedding_dim**2)
-        starts = range(0, table.num_rows, size)
-        return [slice(start, min(start + size, table.num_rows)) for start in starts]
+    def _here(self, side: str) -> slice:
+        """The rows that this process solves for."""
+        if side == "users" and self._cuts is not None:
+            return slice(*self._cuts[self.ranks.rank :][:2].tolist())
+        return slice(0, self.model.tables[side].num_rows)
+
+    def _batches(self, side: str) -> list[slice]:
+        size = max(1, _BATCH // self.model.tables[side].embedding_dim ** 2)
+        rows = self._here(side)
+        starts = range(rows.start, rows.stop, size)
+        return [slice(start, min(start + size, rows.stop)) for start in starts]
 
     def _solve(self, side: str) -> float:
         """New rows for one side; the squared error that is expected after."""
@@ -169,12 +196,12 @@ class AlternatingLeastSquares(FactorisationSolver):
         known = self._moments_of(_OTHER[side], other)
         noise = self.how.strength * self._noise
         ridge = noise * self._precisions[side]
-        dim, expected = table.embedding_dim, self._collapsed.squares
+        dim, explained = table.embedding_dim, 0.0
         moments = table.weight.new_empty(table.num_rows, dim, dim)
-        for rows in self._batches(table):
+        for rows in self._batches(side):
             data, right = self._collapsed.normal_equations(side, known, rows)
             anchors = self._anchor(side, rows).double().expand(right.shape)
-            expected += solve_rows(
+            explained += solve_rows(
                 data.numpy(),
                 right.numpy(),
                 ridge.numpy(),
@@ -185,14 +212,16 @@ class AlternatingLeastSquares(FactorisationSolver):
                 moments[rows].numpy(),
             )
         self._moments[side] = moments
-        return expected
+        if self._collapsed.owned(side):
+            explained = self.ranks.total(explained)
+        return self._collapsed.squares + explained
 
     def _descend(self, side: str) -> float:
         """As `_solve`, for a table whose ids do not have one row each."""
         descent = self._descents[side]
         known = self._moments_of(_OTHER[side], self.model.tables[_OTHER[side]])
         return self._collapsed.squares + descent.sweep(
-            self._batches(descent.table),
+            self._batches(side),
             lambda rows: self._collapsed.normal_equations(side, known, rows),
             self.how.strength * self._noise,
         )
@@ -212,12 +241,14 @@ class AlternatingLeastSquares(FactorisationSolver):
         table = self.model.tables[side]
         if isinstance(table, (ClusteredEmbedding, WrittenOut)):
             return
-        rows = table.weight[: table.num_rows].double()
-        self._means[side] = rows.mean(0).float()
+        here = self._here(side)
+        rows = table.weight[here].double()
+        total = self.ranks.total if self._collapsed.owned(side) else _as_it_is
+        self._means[side] = (total(rows.sum(0)) / table.num_rows).float()
         if self.how.uncertainty:
-            apart = rows - self._anchor(side, slice(table.num_rows))
-            moments = self._moments[side].sum(0).double()
-            spread = apart.T @ apart + moments - rows.T @ rows
+            apart = rows - self._anchor(side, here)
+            moments = total(self._moments[side][here].sum(0).double())
+            spread = total(apart.T @ apart - rows.T @ rows) + moments
             # A dimension that nobody uses must not become infinitely stiff, nor by rounding worse.
             spread.diagonal().add_(_LEAST_SPREAD * float(moments.diagonal().mean()))
             spread /= table.num_rows
@@ -228,6 +259,10 @@ class AlternatingLeastSquares(FactorisationSolver):
         """Where the rows are drawn to."""
         anchors = self._anchors.get(side)
         return self._means[side] if anchors is None else anchors[rows]
+
+
+def _as_it_is(value: Tensor) -> Tensor:
+    return value
 
 
 def _squares(table: SharedRows) -> Tensor:

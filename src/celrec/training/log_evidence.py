@@ -14,7 +14,7 @@ from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.training.batch import Batch
 from celrec.training.grouped import Grouped
-from celrec.training.recommender import Recommender
+from celrec.training.id_model import IdModel
 
 _SAMPLES = 4096
 
@@ -33,7 +33,7 @@ class LogEvidence(AutogradEvidence):
 
     def __init__(
         self,
-        recommender: Recommender,
+        recommender: IdModel,
         log: Interactions,
         side: str,
         take: Callable[[Tensor], Batch],

@@ -21,10 +21,10 @@ from celrec.embeddings.shared_rows import SharedRows
 from celrec.errors import CelrecError
 from celrec.training.batch import Batch
 from celrec.training.grouped import Grouped
+from celrec.training.id_model import IdModel
 from celrec.training.log_evidence import LogEvidence
 from celrec.training.losses import LOSSES
 from celrec.training.negatives import Negatives
-from celrec.training.recommender import Recommender
 from celrec.training.samples import Samples
 from celrec.training.solver import Solver
 
@@ -72,7 +72,7 @@ class MinibatchDescent(Solver):
 
     optimizer: Optimizer
 
-    def __init__(self, model: Recommender, log: Interactions, how: Minibatch, seed: int) -> None:
+    def __init__(self, model: IdModel, log: Interactions, how: Minibatch, seed: int) -> None:
         self.model, self.how, self._log, self._seed = model, how, log, seed
         model.remember(log)
         self.samples = Samples(model, log)

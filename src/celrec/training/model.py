@@ -7,9 +7,9 @@ from typing import TypeAlias
 from celrec.embeddings.shared_rows import SharedRows
 from celrec.errors import CelrecError
 from celrec.training.factorisation import Factorisation
-from celrec.training.recommender import Recommender
+from celrec.training.id_model import IdModel
 
-Model: TypeAlias = Factorisation | Recommender
+Model: TypeAlias = Factorisation | IdModel
 """Both have `tables`, `user_rows`, `item_rows` and `predict`."""
 
 

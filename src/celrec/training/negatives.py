@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from celrec.data.interactions import Interactions
+from celrec.data.seen_items import SeenItems
+from celrec.data.split import Split
 
 _TRIES = 8
 
@@ -28,7 +30,19 @@ class Negatives:
 
     def __init__(self, log: Interactions) -> None:
         self._items = log.num_items
-        known = np.unique(self._key(log.user.astype(np.int64), log.item))
+        self._know(log.user.astype(np.int64), log.item)
+
+    @classmethod
+    def of_seen(cls, seen: SeenItems, users: NDArray[np.int64], items: int) -> Negatives:
+        """For these users only, by what they have `seen`; there are so many `items`."""
+        made = cls.__new__(cls)
+        made._items, who = items, np.unique(users)
+        starts, known = seen.of(who)
+        made._know(np.repeat(who, np.diff(starts)), known)
+        return made
+
+    def _know(self, users: NDArray[np.int64], items: NDArray[np.int32]) -> None:
+        known = np.unique(self._key(users, items))
         self._known = np.append(known, np.iinfo(np.int64).max)  # there is always one behind
 
     def draw(self, users: Tensor, generator: torch.Generator) -> Tensor:
@@ -47,13 +61,23 @@ class Negatives:
         keys: NDArray[np.int64] = users * self._items + items
         return keys
 
-    def beside(self, log: Interactions, seed: int) -> Interactions:
-        """The log with target 1, and for each row one more with another item and target 0."""
-        users = torch.from_numpy(log.user.astype(np.int64))
+    def beside(self, log: Interactions, seed: int, count: int = 1) -> Interactions:
+        """The log with target 1, and for each row `count` more with other items and target 0."""
+        users = torch.from_numpy(np.tile(log.user.astype(np.int64), count))
         drawn = self.draw(users, torch.Generator().manual_seed(seed)).numpy()
-        both = log[np.tile(np.arange(len(log)), 2)]
+        all_rows = log[np.tile(np.arange(len(log)), 1 + count)]
         return replace(
-            both,
+            all_rows,
             item=np.concatenate([log.item, drawn.astype(np.int32)]),
-            target=np.repeat(np.array([1, 0], np.float32), len(log)),
+            target=np.repeat(np.array([1] + [0] * count, np.float32), len(log)),
         )
+
+
+def with_negatives(split: Split, count: int, seed: int) -> Split:
+    """The split with `count` rows beside each, of items that the user has in no part of it."""
+    negatives = Negatives(split.train_and_valid())
+    return replace(
+        split,
+        train=negatives.beside(split.train, 2 * seed, count),
+        valid=negatives.beside(split.valid, 2 * seed + 1, count),
+    )

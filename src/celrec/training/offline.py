@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from celrec.clustering.ranks import Ranks
 from celrec.clustering.reassignment import Reassignment
 from celrec.clustering.splitter import Splitter
 from celrec.data.interactions import Interactions
 from celrec.errors import CelrecError
 from celrec.training.factorisation import Factorisation
 from celrec.training.gradient_descent import Descent, GradientDescent
+from celrec.training.id_model import IdModel
 from celrec.training.least_squares import AlternatingLeastSquares, LeastSquares
 from celrec.training.minibatch import Minibatch, MinibatchDescent
 from celrec.training.model import Model
 from celrec.training.online import Online
 from celrec.training.online_solver import OnlineDescent
-from celrec.training.recommender import Recommender
 from celrec.training.solver import Solver
 from celrec.training.tree_admm import Tree, TreeAdmm
 
@@ -76,20 +77,25 @@ class Offline:
             return replace(self, solver=replace(how, strength=factor * how.strength))
         return replace(self, solver=replace(how, l2=factor * how.l2))
 
-    def make_solver(self, model: Model, log: Interactions) -> Solver:
-        """The solver that is asked for."""
-        if isinstance(model, Recommender) and isinstance(self.solver, Online):
-            return OnlineDescent(model, log, replace(self.solver, seed=self.seed))
-        if isinstance(model, Recommender) and isinstance(self.solver, Minibatch):
-            return MinibatchDescent(model, log, self.solver, self.seed)
+    def make_solver(self, model: Model, log: Interactions, ranks: Ranks | None = None) -> Solver:
+        """The solver that is asked for; of several `ranks`, with the interactions of this one."""
         if isinstance(model, Factorisation) and isinstance(self.solver, Descent):
-            return GradientDescent(model, log, self.solver)
+            return GradientDescent(model, log, self.solver, ranks)
         if isinstance(model, Factorisation) and isinstance(self.solver, LeastSquares):
-            return AlternatingLeastSquares(model, log, self.solver)
+            return AlternatingLeastSquares(model, log, self.solver, ranks)
+        if ranks is not None and ranks.size > 1:
+            raise CelrecError(
+                f"{ranks.size} processes cannot train with {type(self.solver).__name__} together; "
+                "train in one, or take model 'nmf' or 'mf' with embedding 'cel'"
+            )
+        if isinstance(model, IdModel) and isinstance(self.solver, Online):
+            return OnlineDescent(model, log, replace(self.solver, seed=self.seed))
+        if isinstance(model, IdModel) and isinstance(self.solver, Minibatch):
+            return MinibatchDescent(model, log, self.solver, self.seed)
         if isinstance(model, Factorisation) and isinstance(self.solver, Tree):
             return TreeAdmm(model, log, self.solver, self.seed)
         raise CelrecError(
             f"solver {type(self.solver).__name__} cannot train a {type(model).__name__}; "
-            "take Minibatch or Online for a Recommender, "
+            "take Minibatch or Online for a IdModel, "
             "Descent, LeastSquares or Tree for a Factorisation"
         )

@@ -10,14 +10,19 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
+from celrec.clustering._unseen import join_unseen
 from celrec.clustering.clusterer import Clusterer
+from celrec.clustering.ranks import Ranks
 from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.errors import CelrecError
 from celrec.training.judgement import Judgement
 from celrec.training.model import Model
 from celrec.training.offline import Offline
+from celrec.training.own_interactions import own_interactions
 from celrec.training.solver import Solver
 
 
@@ -42,20 +47,38 @@ class OfflineTraining:
     """
 
     def __init__(
-        self, model: Model, train: Interactions, valid: Interactions, how: Offline
+        self,
+        model: Model,
+        train: Interactions,
+        valid: Interactions,
+        how: Offline,
+        ranks: Ranks | None = None,
     ) -> None:
-        self.model, self.how = model, how
+        """Of several `ranks`, all are given the same, and train on a share of the users each."""
+        self.model, self.how, self._ranks = model, how, ranks or Ranks.alone()
         self.judgements: list[Judgement] = []
         self.grown_to: dict[str, int] | None = None
         """The clusters of each clustered table when training ended, as in `items`."""
         self._schedule = how.schedule
         self._train, self._valid = train.seen(), valid
-        self._solver = how.make_solver(model, self._train)
+        self._solver = how.make_solver(
+            model, own_interactions(self._train, self._ranks), self._ranks
+        )
         self._clusterers = self._make_clusterers()
+        self._strangers = {
+            side: torch.from_numpy(self._counts(side) == 0) for side in self._clusterers
+        }
         self._gain = how.schedule.least_gain * float(np.var(valid.target)) if len(valid) else 0.0
         self._step = self._moved = self._best = 0
         self._best_state = model.state_dict()
         self._best_solver: dict[str, Any] = {}
+
+    def _counts(self, side: str) -> NDArray[np.int64]:
+        """How many interactions each id of a side has."""
+        log = self._train
+        if side in log.columns:
+            return log.columns[side].counts
+        return log.user_counts if side == "users" else log.item_counts
 
     @property
     def solver(self) -> Solver:
@@ -81,8 +104,11 @@ class OfflineTraining:
         while self.grown_to is None and not self._finished():
             self._step += 1
             loss = self._solver.step()
-            for clusterer in self._clusterers.values():
-                self._moved += sum(move.moved for move in clusterer.step())
+            for side, clusterer in self._clusterers.items():
+                moves = clusterer.step()
+                self._moved += sum(move.moved for move in moves)
+                if moves and bool(self._strangers[side].any()):
+                    join_unseen(clusterer.table, self._strangers[side])
                 if self._step == self._schedule.reassign_until:
                     clusterer.reassign_every = 0
             last = self._step == self._schedule.steps
@@ -137,6 +163,8 @@ class OfflineTraining:
         return crc
 
     def _judge(self, train_loss: float) -> Judgement:
+        self._solver.meet()
+        self._ranks.check_alike("the model", self.model.state_dict().values())
         with self._solver.averaged():
             judgement = Judgement(
                 self._step,
@@ -144,6 +172,7 @@ class OfflineTraining:
                 train_loss / max(len(self._train), 1),
                 self._solver.loss(self._valid),
                 self._moved,
+                self.model.whole_tables["users"].num_rows,
             )
             self._moved = 0
             self.judgements.append(judgement)

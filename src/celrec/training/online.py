@@ -13,13 +13,13 @@ from celrec.embeddings.shared_rows import SharedRows
 from celrec.errors import CelrecError
 from celrec.training.composed_side import ComposedSide
 from celrec.training.hard_side import HardSide
+from celrec.training.id_model import IdModel
 from celrec.training.losses import LOSSES
 from celrec.training.moving import Moving
 from celrec.training.online_side import OnlineSide
 from celrec.training.online_trainer import OnlineTrainer
 from celrec.training.personal_side import PersonalSide
 from celrec.training.plain_side import PlainSide
-from celrec.training.recommender import Recommender
 from celrec.training.row_descent import Descending
 from celrec.training.soft_side import SoftSide
 
@@ -91,7 +91,7 @@ class Online:
             network_rate=factor * self.network_rate,
         )
 
-    def trainer(self, recommender: Recommender) -> OnlineTrainer:
+    def trainer(self, recommender: IdModel) -> OnlineTrainer:
         """A trainer for a recommender, as this says."""
         tables = recommender.whole_tables
         sides: dict[str, OnlineSide] = {}
@@ -127,7 +127,7 @@ class Online:
         return OnlineTrainer(recommender, sides, self.network_rate, replay=self.replay)
 
     @torch.no_grad()
-    def begin(self, recommender: Recommender, mean: float) -> None:
+    def begin(self, recommender: IdModel, mean: float) -> None:
         """Give the tables of a recommender their first rows; targets have about this mean.
 
         Rows of a non-negative factorisation are such that predictions are about the mean.

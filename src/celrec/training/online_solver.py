@@ -13,8 +13,8 @@ import torch
 from celrec.clustering.evidence import Evidence
 from celrec.data.interactions import Interactions
 from celrec.errors import CelrecError
+from celrec.training.id_model import IdModel
 from celrec.training.online import Online
-from celrec.training.recommender import Recommender
 from celrec.training.solver import Solver
 
 
@@ -27,7 +27,7 @@ class OnlineDescent(Solver):
 
     moves_clusters = True
 
-    def __init__(self, model: Recommender, log: Interactions, how: Online) -> None:
+    def __init__(self, model: IdModel, log: Interactions, how: Online) -> None:
         self.model, self.how, self._log = model, how, log
         model.remember(log)
         self.trainer = how.trainer(model)

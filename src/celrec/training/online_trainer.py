@@ -12,9 +12,9 @@ from torch import Tensor
 
 from celrec.data.replay_buffer import ReplayBuffer
 from celrec.training.batch import Batch
+from celrec.training.id_model import HISTORY, IdModel
 from celrec.training.losses import LOSSES
 from celrec.training.online_side import OnlineSide, Tangent
-from celrec.training.recommender import HISTORY, Recommender
 
 _PARTNERS = {"users": ("items", "item"), "items": ("users", "user")}
 """The side opposite to each, and the name of its ids in a batch."""
@@ -44,7 +44,7 @@ class OnlineTrainer:
 
     def __init__(
         self,
-        recommender: Recommender,
+        recommender: IdModel,
         sides: Mapping[str, OnlineSide],
         network_rate: float = 1e-3,
         *,
@@ -176,7 +176,7 @@ class OnlineTrainer:
             side.observe(batch, ids, vectors, self, again=again, tangent=tangent)
 
     def present(self, users: Tensor) -> Batch:
-        """See `Recommender`; with what users did up to now."""
+        """See `IdModel`; with what users did up to now."""
         batch = self.recommender.present(users)
         now = torch.full_like(users, self.events)
         return self._with_history(batch._replace(history=None, moment=now))

@@ -14,8 +14,8 @@ from celrec.embeddings.embedding import Embedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.errors import CelrecError
+from celrec.training.id_model import IdModel
 from celrec.training.model import Model
-from celrec.training.recommender import Recommender
 
 _M = TypeVar("_M", bound=Model)
 
@@ -39,7 +39,7 @@ def personalise(model: _M, log: Interactions, above: int = 0) -> _M:
             table.rows = _mixed(table.rows, warm[side])
         else:
             setattr(personal, side, _mixed(table, warm[side]))
-    if isinstance(personal, Recommender):
+    if isinstance(personal, IdModel):
         for number, name in enumerate(personal.column_names):
             mixed = _mixed(personal.whole_tables[name], warm[name])
             personal.column_tables[number] = mixed

@@ -20,6 +20,8 @@ from celrec.training.presets import COMPOSED_SWEEPS, ONLINE, PRESETS, TREE
 SIDES = {"items": (False, True), "users": (True, False), "both": (True, True)}
 LITE = "cel-lite"
 """The embedding that is always learned online."""
+_NO_NEGATIVES = ("din", "dien", "mmoe")
+# Items that were drawn would be in the histories of the first two; the last has ratings to learn.
 LEAST_GAIN = 1e-4
 """Of the variance of the ratings: an error that is lower by less is not better."""
 
@@ -54,6 +56,9 @@ class Plan:
     cross-entropy of conversions."""
     positive: float | None = None
     """Targets from this one on are conversions."""
+    negatives: int = 0
+    """For logs that tell only what happened: beside each interaction, which counts as 1, so many
+    items that the user had nothing to do with, drawn at random, are learned as 0."""
     features: bool = True
     """Whether a network sees what is known of users and items besides their ids."""
     penalty: float = 1.0
@@ -97,6 +102,13 @@ class Plan:
                 "positive is missing: model 'mmoe' also learns which interactions are conversions; "
                 "say from which target on (--positive 4)"
             )
+        if self.negatives < 0:
+            raise CelrecError(f"negatives must not be negative, not {self.negatives}")
+        if self.negatives and (self.loss == "ranking" or self.model in _NO_NEGATIVES):
+            reason = f"loss {self.loss!r}" if self.loss == "ranking" else f"model {self.model!r}"
+            raise CelrecError(
+                f"negatives are not for {reason}; leave them out (loss 'ranking' draws its own)"
+            )
         if self.online and (self.tree or self.clustered):
             raise CelrecError(
                 f"embedding {self.embedding!r} is not learned online; take {LITE!r}, or another"
@@ -134,6 +146,11 @@ class Plan:
     def online(self) -> bool:
         """Whether it is learned event by event."""
         return self.embedding == LITE or self.preset == "online"
+
+    @property
+    def only_positive(self) -> bool:
+        """Whether the log tells only what happened, and all else is drawn at random."""
+        return self.loss == "ranking" or self.negatives > 0
 
     @property
     def factorised(self) -> bool:
@@ -210,17 +227,25 @@ class Plan:
     def prepared(self, log: Interactions) -> Interactions:
         """The log with the targets that the loss is for.
 
-        With `positive`, cross-entropy has conversions for targets, and ranking knows of
-        conversions only.
+        With `positive`, cross-entropy has conversions for targets; where only what happened
+        counts, conversions are all that did. Beside `negatives`, a target of 0 tells of something
+        that did not happen, unless all are 0.
         """
-        if self.positive is None or self.loss == "squared-error":
+        if self.positive is not None and (self.only_positive or self.loss != "squared-error"):
+            converted = log.target >= self.positive
+            if not converted.any():
+                raise CelrecError(
+                    f"positive: no target reaches {self.positive}; choose a lower one"
+                )
+            if self.only_positive:
+                log = log[converted]
+            else:
+                log = replace(log, target=converted.astype(np.float32))
+        if not self.negatives:
             return log
-        converted = log.target >= self.positive
-        if not converted.any():
-            raise CelrecError(f"positive: no target reaches {self.positive}; choose a lower one")
-        if self.loss == "ranking":
-            return log[converted]
-        return replace(log, target=converted.astype(np.float32))
+        if self.positive is None and (log.target > 0).any():
+            log = log[log.target > 0]
+        return replace(log, target=np.ones_like(log.target))
 
     def check(self, log: Interactions) -> None:
         """Complain about a log to train on that the model or the loss is not for."""

@@ -11,14 +11,14 @@ from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.embeddings.registry import describe_embedding, make_embedding
 from celrec.embeddings.shared_rows import SharedRows
 from celrec.training.factorisation import Factorisation
-from celrec.training.recommender import Recommender
+from celrec.training.id_model import IdModel
 
 _SPREAD = 0.05
 
 
 @torch.no_grad()
 def take_over(
-    recommender: Recommender, learned: Factorisation, deviations: dict[str, Tensor], seed: int
+    recommender: IdModel, learned: Factorisation, deviations: dict[str, Tensor], seed: int
 ) -> None:
     """Give a new recommender the rows and clusters of a factorisation, and its predictions.
 

@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from celrec.clustering.ranks import Ranks
 from celrec.data.interactions import Interactions
 from celrec.training._kernels import unexplained_sums
 from celrec.training.factorisation import Factorisation
@@ -18,11 +19,19 @@ class Residuals:
 
     Biases are fitted given the factors, first all items, then all users, each the
     mean of what else leaves over, shrunk towards 0: b_j = Σ (x − μ − b_u − a·b) / (n_j + λ).
+    Where several processes have the interactions of some users each, sums are those of all.
     """
 
-    def __init__(self, model: Factorisation, log: Interactions, l2: float = 5.0) -> None:
+    def __init__(
+        self,
+        model: Factorisation,
+        log: Interactions,
+        l2: float = 5.0,
+        ranks: Ranks | None = None,
+    ) -> None:
         """`log` must not hold unseen ids."""
         self._model, self._log, self._l2 = model, log, l2
+        self._ranks = ranks or Ranks.alone()
         self.target: NDArray[np.float32] = log.target
         self.version = 0
         """Counts how often `target` has changed."""
@@ -34,8 +43,10 @@ class Residuals:
     @torch.no_grad()
     def start(self) -> None:
         """μ becomes the mean of the targets."""
-        if (biases := self._model.biases) and len(self._log):
-            biases.mean.fill_(float(self._log.target.mean(dtype=np.float64)))
+        if biases := self._model.biases:
+            total = self._ranks.total(float(self._log.target.sum(dtype=np.float64)))
+            if size := self._ranks.total(float(len(self._log))):
+                biases.mean.fill_(total / size)
             self.refresh()
 
     @torch.no_grad()
@@ -71,5 +82,7 @@ class Residuals:
             sums,
         )
         sums += group.counts * bias[:-1].numpy()
+        total = self._ranks.total(torch.from_numpy(sums))
+        counts = self._ranks.total(torch.from_numpy(group.counts))
         # With λ = 0, an id without interactions would have 0 / 0.
-        bias[:-1] = torch.from_numpy(sums / np.maximum(group.counts + self._l2, 1e-12))
+        bias[:-1] = total / (counts + self._l2).clamp(min=1e-12)

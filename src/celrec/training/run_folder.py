@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-import torch
-from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
@@ -20,24 +18,20 @@ from celrec.data.id_column import IdColumn
 from celrec.data.id_map import IdMap
 from celrec.data.interactions import Interactions
 from celrec.data.seen_items import SeenItems
-from celrec.embeddings.clustered import ClusteredEmbedding
-from celrec.embeddings.embedding import Embedding
-from celrec.embeddings.mixed import MixedEmbedding
-from celrec.embeddings.personal import PersonalEmbedding
-from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.errors import CelrecError
 from celrec.training.building import describe_model, rebuild_model
 from celrec.training.checkpoint_folder import CheckpointFolder
+from celrec.training.id_model import IdModel
+from celrec.training.id_tables import id_tables
 from celrec.training.judgement import Judgement
 from celrec.training.model import Model
 from celrec.training.plan import Plan
-from celrec.training.recommender import Recommender
 from celrec.training.seen_file import read_seen, seen_in, write_seen
 from celrec.training.seen_log import read_seen_log
 
 _FORMAT = 3
 _HISTORY = "history.parquet"
-_CHUNK = 1 << 16
+_JUDGEMENTS = "judgements.parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +54,45 @@ class Run:
     """What it reached."""
     seen: SeenItems | None = None
     """What each user has seen, if that was asked for; earlier versions did not tell."""
+    judgements: pl.DataFrame = field(default_factory=pl.DataFrame)
+    """What validation data said while it was trained; nothing of an online run."""
+    past: pl.DataFrame | None = None
+    """The interactions that a model looks back at, in dense ids and in their order."""
+
+
+def trained_run(
+    log: Interactions,
+    model: Model,
+    plan: Plan,
+    judgements: dict[str, list[Judgement]],
+    source: dict[str, Any],
+    result: dict[str, Any],
+    *,
+    seen: Interactions | None = None,
+) -> Run:
+    """A run as training leaves it.
+
+    `log` is what the model was trained on; `seen` all that users have seen, with the same ids,
+    if that is more.
+    """
+    log = log.seen()
+    tables = id_tables(log, model)
+    past = None
+    if isinstance(model, IdModel) and model.history_length:
+        columns = {"user": log.user, "item": log.item, "timestamp": log.timestamp}
+        past = pl.DataFrame({name: v for name, v in columns.items() if v is not None})
+    told = [
+        {"stage": stage, **asdict(judgement)}
+        for stage, several in judgements.items()
+        for judgement in several
+    ]
+    watched = seen_in(log if seen is None else seen)
+    return Run(
+        *(model, log[:0], tables.pop("users"), tables.pop("items"), tables, plan, source, result),
+        seen=watched,
+        judgements=pl.DataFrame(told),
+        past=past,
+    )
 
 
 def save_run(
@@ -73,10 +106,15 @@ def save_run(
     *,
     seen: Interactions | None = None,
 ) -> None:
+    """Write what training left to a run folder: see `trained_run` and `keep_run`."""
+    check_place(path)
+    keep_run(path, trained_run(log, model, plan, judgements, source, result, seen=seen))
+
+
+def keep_run(path: str | Path, run: Run) -> None:
     """Write a run folder, whole or not at all; one that stands there is replaced.
 
-    Anything else that stands there is not. `log` is what the model was trained on; `seen` all
-    that users have seen, with the same ids, if that is more.
+    Anything else that stands there is not.
     Holds `config.json`, `result.json`, `judgements.parquet`, `model.safetensors`,
     and `users.parquet` and `items.parquet` with the original ids in dense order,
     their training interactions, mean targets, clusters and titles, a table like
@@ -85,30 +123,13 @@ def save_run(
     `history.parquet`, the training interactions in dense ids.
     """
     check_place(path)
-    log = log.seen()
-    rows = model.tables
-    tables = {
-        "users": _table_of(log, log.user_ids, log.user, rows["users"], log.user_features),
-        "items": _table_of(log, log.item_ids, log.item, rows["items"], log.item_features),
-    }
-    for name, column in log.columns.items():
-        if name in rows:
-            tables[name] = _table_of(log, column.ids, column.values, rows[name])
-    past = None
-    if isinstance(model, Recommender) and model.history_length:
-        columns = {"user": log.user, "item": log.item, "timestamp": log.timestamp}
-        past = pl.DataFrame({name: v for name, v in columns.items() if v is not None})
-    watched = seen_in(log if seen is None else seen)
+    tables = {"users": run.users, "items": run.items, **run.columns}
     with atomic_folder(Path(path)) as folder:
-        pl.DataFrame(
-            [
-                {"stage": stage, **asdict(judgement)}
-                for stage, several in judgements.items()
-                for judgement in several
-            ]
-        ).write_parquet(folder / "judgements.parquet")
+        run.judgements.write_parquet(folder / _JUDGEMENTS)
         try:
-            write_run(folder, model, plan, source, result, tables, past, watched)
+            write_run(
+                *(folder, run.model, run.plan, run.source, run.result, tables, run.past, run.seen)
+            )
         except SafetensorError as error:  # how it tells that the disk is full
             raise CelrecError(f"{path}: cannot write the model ({error}); make room") from error
 
@@ -150,55 +171,12 @@ def write_run(
         write_seen(folder, seen)
 
 
-def _table_of(
-    log: Interactions,
-    ids: IdMap,
-    dense: NDArray[np.int32],
-    table: Embedding,
-    features: pl.DataFrame | None = None,
-) -> pl.DataFrame:
-    size, seen = min(len(ids), table.num_embeddings), dense >= 0
-    counts = np.bincount(dense[seen], minlength=size)
-    sums = np.bincount(dense[seen], log.target[seen], size).astype(np.float64)
-    shown = ids_table(ids.ids[:size], counts, sums, table)
-    if features is not None and "title" in features.columns:
-        shown = shown.with_columns(title=features.get_column("title"))
-    return shown
-
-
-def ids_table(
-    ids: pl.Series, counts: NDArray[np.int64], sums: NDArray[np.float64], table: Embedding
-) -> pl.DataFrame:
-    """Original ids in dense order, and what there is to say of each.
-
-    Given how many interactions each has, and the sums of their targets.
-    """
-    columns = {
-        "id": ids,
-        "interactions": counts,
-        "mean_target": np.where(counts > 0, sums / np.maximum(counts, 1), np.nan),
-    }
-    size = len(ids)
-    if isinstance(table, PersonalEmbedding):
-        columns["private"] = (table.own_of(torch.arange(size)) >= 0).numpy()
-        table = table.shared
-    if isinstance(table, ClusteredEmbedding):
-        columns["cluster"] = table.assignment[:size].int().numpy()
-    if isinstance(table, PosteriorEmbedding):
-        starts = range(0, max(size, 1), _CHUNK)
-        parts = [table.nearest(torch.arange(s, min(s + _CHUNK, size))) for s in starts]
-        columns["cluster"] = torch.cat(parts).int().numpy()
-    if isinstance(table, MixedEmbedding):
-        columns["private"] = table.private(torch.arange(size)).numpy()
-    return pl.DataFrame(columns)
-
-
 def check_place(path: str | Path) -> None:
     """Complain if a run folder at `path` would take the place of anything but another one."""
     folder = Path(path)
     if folder.name in ("", ".."):
         raise CelrecError(f"{path}: a run needs a folder of its own; name a new one")
-    names = ("config.json", "result.json", "judgements.parquet")
+    names = ("config.json", "result.json", _JUDGEMENTS)
     if all((folder / name).is_file() for name in names):
         return
     if os.path.lexists(folder) and not (folder.is_dir() and not any(folder.iterdir())):
@@ -253,9 +231,13 @@ def _load(folder: Path, *, seen: bool) -> Run:
         )
         model = rebuild_model(plan, config["model"])
         model.load_state_dict(load_file(folder / "model.safetensors"))
-        if isinstance(model, Recommender) and model.history_length:
-            model.remember(_with_rows(known, _read_ids(folder / _HISTORY)))
+        past = None
+        if isinstance(model, IdModel) and model.history_length:
+            past = _read_ids(folder / _HISTORY)
+            model.remember(with_rows(known, past))
         watched = read_seen(folder, known) if seen else None
+        noted = (folder / _JUDGEMENTS).is_file()
+        judgements = _read_ids(folder / _JUDGEMENTS) if noted else pl.DataFrame()
     except CelrecError:
         raise
     except SafetensorError as error:
@@ -266,7 +248,9 @@ def _load(folder: Path, *, seen: bool) -> Run:
     ) as error:
         problem = str(error).partition("\n")[0]
         raise CelrecError(f"{folder}: damaged run folder ({problem}); train again") from error
-    return Run(model, known, users, items, columns, plan, source, result, watched)
+    return Run(
+        *(model, known, users, items, columns, plan, source, result, watched, judgements, past)
+    )
 
 
 def _read_ids(path: Path) -> pl.DataFrame:
@@ -277,7 +261,8 @@ def _read_ids(path: Path) -> pl.DataFrame:
         raise CelrecError(f"{path}: damaged ({problem}); train again") from error
 
 
-def _with_rows(known: Interactions, rows: pl.DataFrame) -> Interactions:
+def with_rows(known: Interactions, rows: pl.DataFrame) -> Interactions:
+    """A log with the `past` of a run for its rows."""
     times = rows.get_column("timestamp").to_numpy() if "timestamp" in rows.columns else None
     return replace(
         known,

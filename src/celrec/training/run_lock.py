@@ -8,7 +8,7 @@ from typing import IO
 
 from celrec.errors import CelrecError
 
-_OWN = {"lock", "rejected.jsonl", "checkpoints", "seen"}
+_OWN = {"lock", "rejected.jsonl", "checkpoints", "seen", "journal"}
 
 
 class RunLock:

@@ -10,8 +10,8 @@ from celrec.data.interactions import Interactions
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.shared_rows import SharedRows
 from celrec.training.batch import Batch
+from celrec.training.id_model import IdModel
 from celrec.training.losses import LOSSES
-from celrec.training.recommender import Recommender
 
 _LINEAR = ("squared-error", "cross-entropy")  # in the target, but for a constant
 
@@ -27,9 +27,7 @@ class Samples:
     `follow` must be called after ids have changed their rows.
     """
 
-    def __init__(
-        self, recommender: Recommender, log: Interactions, *, collapse: bool = True
-    ) -> None:
+    def __init__(self, recommender: IdModel, log: Interactions, *, collapse: bool = True) -> None:
         self._recommender, self._log = recommender, log
         self._collapses = collapse and _collapsible(recommender)
         self._rows: tuple[Tensor, Tensor] | None = None
@@ -77,7 +75,7 @@ class Samples:
             self.constant = float(np.square(log.target - means[pair]).sum())
 
 
-def _collapsible(recommender: Recommender) -> bool:
+def _collapsible(recommender: IdModel) -> bool:
     """Whether the rows of a user and an item, and the user or item if alone in a row, are all."""
     sides = (
         (recommender.user_rows, recommender.user_features),

@@ -10,10 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from celrec.data.atomic import flush
 from celrec.data.interactions import Interactions
 from celrec.data.seen_items import SeenItems
 from celrec.errors import CelrecError
 
+LATEST_SEEN = 1_000
+"""Of each user, so many of the latest events are kept: so that memory is bounded."""
 _PAIR = np.dtype("<i4")
 _BYTES = 2 * _PAIR.itemsize
 
@@ -84,7 +87,7 @@ class SeenLog:
                 file.flush()
                 os.fsync(file.fileno())
             for folder in (self._folder, self._folder.parent):
-                _flush(folder)
+                flush(folder)
         except OSError:
             self._generation = None  # whatever is in the file now, begin a new one next time
             raise
@@ -123,11 +126,3 @@ def read_seen_log(
     seen = SeenItems(noted["latest"])
     seen.add(users, items)
     return seen
-
-
-def _flush(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -36,6 +36,9 @@ class Solver(ABC):
     def loss(self, log: Interactions) -> float:
         """The mean loss on data that are not trained on."""
 
+    def meet(self) -> None:  # noqa: B027  (where one process does all, there is nothing to do)
+        """Let all processes that train together have the same model."""
+
     def averaged(self) -> AbstractContextManager[None]:
         """Within it, the recommender is as it is to be judged and left."""
         return nullcontext()

@@ -13,9 +13,9 @@ from celrec.data.interactions import Interactions
 from celrec.embeddings.embedding import Embedding
 from celrec.errors import CelrecError
 from celrec.training.building import make_model
+from celrec.training.id_model import IdModel
 from celrec.training.online import Online
 from celrec.training.plan import Plan
-from celrec.training.recommender import Recommender
 
 
 def online_settings(plan: Plan) -> Online:
@@ -26,7 +26,7 @@ def online_settings(plan: Plan) -> Online:
             f"embedding {plan.embedding!r} with preset {plan.preset!r} is learned from a log, not "
             "from a stream; take embedding 'cel-lite' or preset 'online'"
         )
-    return how
+    return replace(how, seed=plan.seed)
 
 
 def stream_plan(plan: Plan, expected_ids: int | None = None) -> Plan:
@@ -48,7 +48,7 @@ def stream_plan(plan: Plan, expected_ids: int | None = None) -> Plan:
     return replace(plan, compression=str(plan.rows(expected_ids)))
 
 
-def stream_model(plan: Plan, columns: Sequence[str]) -> Recommender:
+def stream_model(plan: Plan, columns: Sequence[str]) -> IdModel:
     """An untrained model with tables as small as they may be, given what `stream_plan` gave.
 
     `columns` are the names of further columns of ids.
@@ -67,7 +67,7 @@ def stream_model(plan: Plan, columns: Sequence[str]) -> Recommender:
     )
     plan.check(log)
     model = make_model(log, plan)
-    if not isinstance(model, Recommender) or any(
+    if not isinstance(model, IdModel) or any(
         type(table).grow is Embedding.grow for table in model.whole_tables.values()
     ):
         raise CelrecError(

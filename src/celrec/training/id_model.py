@@ -28,7 +28,7 @@ HISTORY = "history"
 _CHUNK = 1 << 14
 
 
-class Recommender(nn.Module):
+class IdModel(nn.Module):
     """Ids to vectors by the tables, vectors to predictions by the model.
 
     The items of a history have the vectors of the same table as the target; an empty

@@ -7,7 +7,7 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.models.deepfm import DeepFM
 from celrec.models.din import DIN
 from celrec.training.feature_tables import FeatureTables
-from celrec.training.recommender import Recommender
+from celrec.training.id_model import IdModel
 
 DIM = 4
 
@@ -21,7 +21,7 @@ def recommender(log, model=DIN, clusters=5, length=6):
     torch.manual_seed(0)
     width = DIM + model.extra_columns
     nothing = FeatureTables([], width)
-    made = Recommender(
+    made = IdModel(
         FullEmbedding(log.num_users, width),
         ClusteredEmbedding(log.num_items, width, max_clusters=clusters),
         model(DIM),

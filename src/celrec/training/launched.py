@@ -1,0 +1,34 @@
+"""Processes that torchrun started together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import distributed
+
+from celrec.clustering.ranks import Ranks
+
+
+@contextmanager
+def launched() -> Iterator[Ranks]:
+    """The processes of `torchrun -m celrec …`, which have met; this alone without torchrun.
+
+    >>> with launched() as ranks:
+    ...     ranks.size
+    1
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or distributed.is_initialized():
+        yield Ranks.here()
+        return
+    distributed.init_process_group("gloo")
+    try:
+        yield Ranks.here()
+    finally:
+        distributed.destroy_process_group()
+
+
+def restarted() -> bool:
+    """Whether torchrun has started the processes again after one of them had ended."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
