@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from celrec.embeddings.clustered import ClusteredEmbedding as ClusteredEmbedding
     from celrec.embeddings.clustered_bag import ClusteredEmbeddingBag as ClusteredEmbeddingBag
     from celrec.errors import CelrecError as CelrecError
+    from celrec.estimator.recommender import Recommender as Recommender
     from celrec.training.bias_model import BiasModel as BiasModel
     from celrec.training.fit import fit as fit
     from celrec.training.online_run import OnlineRun as OnlineRun
@@ -46,6 +47,7 @@ _HOMES = {
     "OnlineRun": "celrec.training.online_run",
     "Plan": "celrec.training.plan",
     "Planted": "celrec.data.planted",
+    "Recommender": "celrec.estimator.recommender",
     "Split": "celrec.data.split",
     "UNSEEN": "celrec.data.id_map",
     "clusterize": "celrec.clustering.clusterize",

@@ -1,0 +1,1 @@
+"""The estimator for people with a table of events."""

@@ -1,0 +1,3 @@
+"""What makes training quick."""
+
+SMALL = {"rank": 3, "compression": "4"}
