@@ -18,7 +18,7 @@ from celrec.serving.onnx_file import OUTPUT, write_onnx
 from celrec.serving.program_file import program_of, write_program
 from celrec.serving.safetensors_file import write_safetensors
 from celrec.serving.scorer import Scorer
-from celrec.training.recommender import Recommender
+from celrec.training.id_model import IdModel
 from celrec.training.run_folder import Run
 
 FORMATS = ("onnx", "pt2", "safetensors")
@@ -105,7 +105,7 @@ def _told(run: Run, scorer: Scorer, format: str) -> dict[str, Any]:  # noqa: A00
 def _tables(run: Run) -> dict[str, pl.DataFrame]:
     """What is known of ids, by the names of the files."""
     users = run.users
-    if isinstance(run.model, Recommender) and run.model.history_length:
+    if isinstance(run.model, IdModel) and run.model.history_length:
         present = run.model.present(torch.arange(len(users))).history
         if present is not None:
             kind = pl.Array(pl.Int32, run.model.history_length)

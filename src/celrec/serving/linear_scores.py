@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from celrec.serving.user_scores import UserScores
+from celrec.training.id_model import IdModel
 from celrec.training.model import Model
-from celrec.training.recommender import Recommender
 
 
 class LinearScores(UserScores):
@@ -32,6 +32,6 @@ class LinearScores(UserScores):
     def told(self, scores: Tensor) -> Tensor:
         """See `UserScores`."""
         outputs = scores + self._constant.unsqueeze(-1)
-        if isinstance(self._model, Recommender):
+        if isinstance(self._model, IdModel):
             return self._model.loss.prediction(outputs)
         return outputs

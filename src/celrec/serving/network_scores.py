@@ -6,7 +6,7 @@ from torch import Tensor
 
 from celrec.serving.user_scores import UserScores
 from celrec.training.batch import Batch
-from celrec.training.recommender import HISTORY, Recommender
+from celrec.training.id_model import HISTORY, IdModel
 
 
 class NetworkScores(UserScores):
@@ -18,7 +18,7 @@ class NetworkScores(UserScores):
 
     at_once = 1 << 14
 
-    def __init__(self, model: Recommender, users: Batch) -> None:
+    def __init__(self, model: IdModel, users: Batch) -> None:
         self._model, self._users = model, users
         self._vectors = {"users": model.users(users.user)}
         if users.history is not None:

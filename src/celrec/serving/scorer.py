@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from celrec.data.id_map import UNSEEN
 from celrec.training.batch import Batch
+from celrec.training.id_model import IdModel
 from celrec.training.model import Model
-from celrec.training.recommender import Recommender
 
 
 class Scorer(nn.Module):
@@ -48,7 +48,7 @@ class Scorer(nn.Module):
         −1 in places without one, which come first. `columns` is (batch, columns), for models with
         ids in further columns of the log.
         """
-        if not isinstance(self.model, Recommender):
+        if not isinstance(self.model, IdModel):
             predicted: Tensor = self.model(user, item)
             return predicted
         target = torch.zeros_like(user, dtype=torch.float32)
@@ -58,7 +58,7 @@ class Scorer(nn.Module):
     def example(self, batch: int) -> dict[str, Tensor]:
         """Unseen ids in the shapes of all that `forward` wants for this model, by name."""
         shapes: dict[str, tuple[int, ...]] = {"user": (batch,), "item": (batch,)}
-        if isinstance(self.model, Recommender):
+        if isinstance(self.model, IdModel):
             if self.model.history_length:
                 shapes["history"] = (batch, self.model.history_length)
             if self.model.column_names:

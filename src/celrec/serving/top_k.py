@@ -22,11 +22,11 @@ from celrec.serving.search import Best, Skipped, search
 from celrec.serving.user_scores import UserScores
 from celrec.training.alike import Alike
 from celrec.training.batch import Batch
+from celrec.training.id_model import IdModel
 from celrec.training.model import Model
-from celrec.training.recommender import Recommender
 
 Present: TypeAlias = Callable[[Tensor], Batch]
-"""What a network is told of users, by their numbers: see `Recommender.present`."""
+"""What a network is told of users, by their numbers: see `IdModel.present`."""
 EXACT_GROUPS = 10_000
 """Up to so many combinations of row and features a network scores them all."""
 CANDIDATES = 1_000
@@ -164,7 +164,7 @@ class TopK:
         return _in_parts(self._items("items", items), at_once, nearest)
 
     def _best(self, users: Tensor, k: int, skipped: Skipped) -> Best:
-        if not isinstance(self.model, Recommender) or self.model.model.linear:
+        if not isinstance(self.model, IdModel) or self.model.model.linear:
             linear = LinearScores(self.model, users, own_apart=self._own_apart)
             return _told(linear, search(linear, self._groups, self._rank, k, skipped))
         network = NetworkScores(self.model, (self._present or self.model.present)(users))

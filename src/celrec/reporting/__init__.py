@@ -1,0 +1,1 @@
+"""A trained run as one page to read."""

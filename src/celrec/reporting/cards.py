@@ -1,0 +1,87 @@
+"""The few numbers that somebody in a hurry wants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from celrec.reporting.contender import BIASES, MEANS, REFERENCE, RUN
+from celrec.reporting.contents import Contents
+from celrec.reporting.figure_table import value_of
+from celrec.reporting.written_numbers import change, figure, size, times, whole
+from celrec.reporting.yardstick import BEST
+
+METRICS = {"mse": "MSE", "auc": "AUC"}
+
+
+class Card(NamedTuple):
+    """A number, what it is, and what it means."""
+
+    name: str
+    value: str
+    told: str
+
+
+def cards(contents: Contents) -> list[Card]:
+    """Those that there are for a run."""
+    return [
+        *_accuracy(contents),
+        *_before_learning(contents),
+        *_memory(contents),
+        *_clusters(contents),
+    ]
+
+
+def _accuracy(contents: Contents) -> Iterator[Card]:
+    standing = contents.standing
+    own = standing.kind(RUN)
+    if own is None or standing.yardstick is None:
+        return
+    others = [one for kind in (REFERENCE, BIASES, MEANS) if (one := standing.kind(kind))]
+    keys = ((standing.yardstick.metric, METRICS[standing.yardstick.metric]),)
+    for key, name in (*keys, ("ndcg", f"NDCG@{BEST}")):
+        value = value_of(own, key)
+        if value is None:
+            continue
+        told = [
+            f"{change(value, base)} against {other.name.lower()}, {figure(base)}"
+            for other in others[:1]
+            if (base := value_of(other, key))
+        ]
+        better = "lower is better" if key == "mse" else "higher is better"
+        yield Card(f"Test {name}", figure(value), "; ".join(told) or better)
+
+
+def _before_learning(contents: Contents) -> Iterator[Card]:
+    if contents.online is None:
+        return
+    every = contents.online["all"]
+    told = f"of {whole(every.events)} events, each before it was learned"
+    if every.auc is not None:
+        yield Card("AUC", figure(every.auc), told)
+    elif every.mse is not None:
+        yield Card("MSE", figure(every.mse), told)
+
+
+def _memory(contents: Contents) -> Iterator[Card]:
+    smaller = contents.memory.smaller
+    if smaller is None:
+        total = contents.memory.total
+        yield Card("Memory", size(total.serving), "nothing is compressed")
+        return
+    told = f"{size(smaller.serving)} with the index, a full table {size(smaller.full)}"
+    if smaller.ratio >= 1:
+        yield Card(f"Table of {smaller.side}", f"{times(smaller.ratio)} smaller", told)
+    else:
+        yield Card(f"Table of {smaller.side}", f"{times(1 / smaller.ratio)} larger", told)
+
+
+def _clusters(contents: Contents) -> Iterator[Card]:
+    if not contents.views:
+        return
+    view = contents.views[0]
+    sizes = sorted(cluster.size for cluster in view.clusters)
+    told = f"from {whole(sizes[0])} to {whole(sizes[-1])} {view.side} in each"
+    if len(sizes) == 1:
+        told = f"with all {whole(view.ids)} {view.side} that share rows"
+    yield Card(f"Clusters of {view.side}", whole(view.count), told)

@@ -1,0 +1,239 @@
+"""The clusters of one kind of ids, as many of them and of their members as fit a page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from celrec.data.interactions import Interactions
+from celrec.training.left_clusters import left_clusters
+from celrec.training.model import Model
+from celrec.training.run_folder import Run
+from celrec.training.split_tree import split_tree
+
+_LONGEST = 100  # characters of an id or a title
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Ids that share a row."""
+
+    number: int
+    size: int
+    interactions: int
+    mean: float | None
+    """The mean target of its interactions; None if there are none."""
+    spread: float | None
+    """See `ClusterView.of_targets`."""
+    private: int
+    """Members with a row of their own besides."""
+    parent: int | None
+    """The cluster that it was split from."""
+    members: list[tuple[str, str | None, int, float | None]]
+    """Id, title, interactions and mean target of the most active ones."""
+
+    @property
+    def names(self) -> list[str]:
+        """The titles of those, or their ids."""
+        return [member[0] if member[1] is None else member[1] for member in self.members]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """Clusters with their members, by number.
+
+    Of very many clusters those with the most interactions are kept, and of very many members
+    those with the most.
+    """
+
+    side: str
+    key: str
+    """What it is called in addresses."""
+    clusters: list[Cluster]
+    count: int
+    """How many clusters there are."""
+    ids: int
+    """How many ids are in clusters."""
+    alone: int
+    """How many have a row to themselves and are in none."""
+    mean: float | None
+    """Of all targets."""
+    titled: bool
+    of_targets: bool
+    """Whether the spread is the standard deviation of the targets in a cluster; else that of its
+    members' mean targets, weighted by their interactions, since the data are not there."""
+    parents: NDArray[np.int64] | None
+    """The split tree, if there is one."""
+
+    @classmethod
+    def of(
+        cls,
+        run: Run,
+        side: str,
+        learned: Interactions | None,
+        *,
+        most_clusters: int = 1000,
+        most_members: int = 40_000,
+    ) -> ClusterView | None:
+        """Of `users`, `items` or a further column; None if ids there are in no clusters.
+
+        `learned` are the training data with the numbers of ids that the run has, if they are
+        there.
+        """
+        table = {"users": run.users, "items": run.items, **run.columns}[side]
+        clustered = _with_cluster(table, run.model, side)
+        if clustered is None or clustered.get_column("cluster").null_count() == len(clustered):
+            return None
+        shared = clustered.filter(pl.col("cluster").is_not_null())
+        clusters = _summary(shared)
+        targets = None if learned is None else _spreads(clustered, side, learned)
+        parents = split_tree(run.model, side)
+        kept = clusters.sort("interactions", "cluster", descending=[True, False])
+        kept = kept.head(most_clusters).sort("cluster")
+        members = _members(shared, kept, max(most_members // max(len(kept), 1), 3))
+        return cls(
+            side=side,
+            key=side if side not in run.columns else f"column-{list(run.columns).index(side)}",
+            clusters=[
+                Cluster(
+                    number=row["cluster"],
+                    size=row["size"],
+                    interactions=row["interactions"],
+                    mean=row["mean"],
+                    spread=row["spread"] if targets is None else targets.get(row["cluster"]),
+                    private=row["private"],
+                    parent=_parent(parents, row["cluster"]),
+                    members=members[row["cluster"]],
+                )
+                for row in kept.iter_rows(named=True)
+            ],
+            count=len(clusters),
+            ids=len(shared),
+            alone=len(clustered) - len(shared),
+            mean=_overall(table),
+            titled="title" in table.columns,
+            of_targets=targets is not None,
+            parents=parents,
+        )
+
+    @property
+    def largest(self) -> int:
+        """The size of the largest cluster."""
+        return max(cluster.size for cluster in self.clusters)
+
+    @property
+    def furthest(self) -> float:
+        """How far the mean target of a cluster is from that of all, at most."""
+        return max(abs(self.away(cluster)) for cluster in self.clusters) or 1.0
+
+    @property
+    def shown(self) -> int:
+        """How many members are there to be shown."""
+        return sum(len(cluster.members) for cluster in self.clusters)
+
+    def away(self, cluster: Cluster) -> float:
+        """How far the mean target of a cluster is above that of all."""
+        return 0.0 if cluster.mean is None or self.mean is None else cluster.mean - self.mean
+
+    def as_dict(self) -> dict[str, Any]:
+        """The members for a script in the page."""
+        return {
+            str(cluster.number): [list(member) for member in cluster.members]
+            for cluster in self.clusters
+        }
+
+
+def _with_cluster(table: pl.DataFrame, model: Model, side: str) -> pl.DataFrame | None:
+    """The ids with their clusters; those that have a row to themselves are in none."""
+    table = table.with_row_index("dense")
+    if "private" not in table.columns:
+        table = table.with_columns(private=pl.lit(False))
+    if "cluster" in table.columns:
+        return table
+    left = left_clusters(model, side)
+    if left is None:
+        return None
+    own = pl.Series(left[: len(table)]).cast(pl.Int32)
+    return table.with_columns(
+        cluster=pl.when(own >= 0).then(own).otherwise(None), private=pl.lit(False)
+    )
+
+
+def _summary(shared: pl.DataFrame) -> pl.DataFrame:
+    weight, mean = pl.col("interactions"), pl.col("mean_target").fill_nan(0)
+    total, squares = (weight * mean).sum(), (weight * mean**2).sum()
+    return (
+        shared.group_by("cluster")
+        .agg(
+            size=pl.len(),
+            interactions=weight.sum(),
+            private=pl.col("private").sum(),
+            mean=(total / weight.sum()).fill_nan(None),
+            spread=((squares / weight.sum()) - (total / weight.sum()) ** 2)
+            .clip(0)
+            .sqrt()
+            .fill_nan(None),
+        )
+        .sort("cluster")
+    )
+
+
+def _spreads(table: pl.DataFrame, side: str, log: Interactions) -> dict[int, float]:
+    """The standard deviation of the targets in each cluster that has any."""
+    if side not in ("users", "items"):
+        dense = log.columns[side].values
+    else:
+        dense = log.user if side == "users" else log.item
+    cluster = table.get_column("cluster").fill_null(-1).to_numpy()
+    known = dense >= 0
+    targets = pl.DataFrame({"cluster": cluster[dense[known]], "target": log.target[known]})
+    found = (
+        targets.filter(pl.col("cluster") >= 0)
+        .group_by("cluster")
+        .agg(pl.col("target").cast(pl.Float64).std(ddof=0))
+    )
+    return dict(found.iter_rows())
+
+
+def _members(
+    shared: pl.DataFrame, kept: pl.DataFrame, most: int
+) -> dict[int, list[tuple[str, str | None, int, float | None]]]:
+    title = pl.col("title").cast(pl.String) if "title" in shared.columns else pl.lit(None)
+    shown = (
+        shared.join(kept.select("cluster"), on="cluster", how="semi")
+        .sort("cluster", "interactions", "dense", descending=[False, True, False])
+        .group_by("cluster", maintain_order=True)
+        .head(most)
+        .select(
+            "cluster",
+            _clipped(pl.col("id").cast(pl.String)).alias("id"),
+            _clipped(title.cast(pl.String)).alias("title"),
+            "interactions",
+            pl.col("mean_target").fill_nan(None).round(3),
+        )
+    )
+    found: dict[int, list[tuple[str, str | None, int, float | None]]] = {}
+    for cluster, *member in shown.iter_rows():
+        found.setdefault(cluster, []).append(tuple(member))
+    return found
+
+
+def _clipped(words: pl.Expr) -> pl.Expr:
+    long = words.str.len_chars() > _LONGEST
+    return pl.when(long).then(words.str.slice(0, _LONGEST - 1) + "…").otherwise(words)
+
+
+def _parent(parents: NDArray[np.int64] | None, cluster: int) -> int | None:
+    if parents is None or cluster >= len(parents) or parents[cluster] < 0:
+        return None
+    return int(parents[cluster])
+
+
+def _overall(table: pl.DataFrame) -> float | None:
+    counts = table.get_column("interactions").to_numpy()
+    sums = table.get_column("mean_target").fill_nan(0).to_numpy() @ counts
+    return float(sums) / int(counts.sum()) if counts.sum() else None

@@ -1,0 +1,197 @@
+"""The learning curve of a stage."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from markupsafe import Markup
+
+from celrec.reporting.axis import Axis
+from celrec.reporting.picture import Sheet, picture, rules
+from celrec.reporting.svg import element, path
+from celrec.reporting.written_numbers import figure, whole
+from celrec.training.judgement import Judgement
+
+_LOSS, _STRIP, _GAP = 220.0, 46.0, 32.0  # heights
+_FAR = 8.0  # losses further from the lowest one than so many times the median are not shown
+_MANY_DOTS, _MANY_SPLITS = 60, 24  # more than so many would be a wall
+
+
+def best_of(judgements: Sequence[Judgement]) -> Judgement | None:
+    """The one with the lowest validation loss; None without validation data."""
+    judged = [one for one in judgements if math.isfinite(one.valid_loss)]
+    return min(judged, key=lambda one: one.valid_loss) if judged else None
+
+
+def clusters_of(judgement: Judgement, sides: Sequence[str]) -> int:
+    """The clusters of the sides that are compressed."""
+    rows = {"items": judgement.clusters, "users": judgement.user_clusters}
+    return sum(rows.get(side, 0) for side in sides)
+
+
+def marked_splits(judgements: Sequence[Judgement], sides: Sequence[str]) -> list[Judgement]:
+    """Those before which clusters were split, if they are few enough for a line each."""
+    splits = [
+        after
+        for before, after in pairwise(judgements)
+        if clusters_of(after, sides) > clusters_of(before, sides)
+    ]
+    return splits if len(splits) <= _MANY_SPLITS else []
+
+
+def learning_picture(judgements: Sequence[Judgement], sides: Sequence[str]) -> Markup:
+    """Losses by step above, and below how many clusters there were and how many ids moved.
+
+    `sides` are those whose clusters split.
+    """
+    best, last = best_of(judgements), judgements[-1]
+    told = f"Losses over {last.step} steps. Training loss {figure(last.train_loss)} in the end"
+    if best is not None:
+        told += f"; lowest validation loss {figure(best.valid_loss)} at step {best.step}"
+
+    def draw(sheet: Sheet) -> tuple[float, Iterable[Markup]]:
+        across = _steps(judgements, sheet)
+        parts = [*_losses(judgements, sides, best, sheet, across)]
+        height = 14 + _LOSS
+        if sides:
+            height += _GAP
+            parts += _growth(judgements, sides, sheet, across, height)
+            height += _STRIP
+        if any(one.moved for one in judgements):
+            height += _GAP
+            parts += _moves(judgements, sheet, across, height)
+            height += _STRIP
+        if best is not None:
+            place = across.at(best.step)
+            parts.insert(0, element("line", x1=place, x2=place, y1=14, y2=height, class_="chosen"))
+        for tick in across.ticks:
+            place = across.at(tick)
+            parts.append(element("text", whole(tick), x=place, y=height + 18, class_="tick middle"))
+        middle = (sheet.left + sheet.right) / 2
+        parts.append(element("text", "step", x=middle, y=height + 36, class_="label middle"))
+        return height + 44, parts
+
+    return picture(told, draw)
+
+
+def _steps(judgements: Sequence[Judgement], sheet: Sheet) -> Axis:
+    most = 5 if sheet.narrow else 10
+    steps = [float(one.step) for one in judgements]
+    axis = Axis.over([0.0, *steps], sheet.left, sheet.right, most=most, tight=True)
+    whole_steps = tuple(tick for tick in axis.ticks if float(tick).is_integer())
+    return Axis(axis.low, axis.high, axis.start, axis.end, whole_steps)
+
+
+def _losses(
+    judgements: Sequence[Judgement],
+    sides: Sequence[str],
+    best: Judgement | None,
+    sheet: Sheet,
+    across: Axis,
+) -> Iterable[Markup]:
+    curves = {
+        "train": [one.train_loss for one in judgements],
+        "valid": [one.valid_loss for one in judgements],
+    }
+    upright = Axis.over(_near([*curves["train"], *curves["valid"]]), 14 + _LOSS, 14)
+    yield from rules(sheet, upright)
+    for one in marked_splits(judgements, sides):
+        place = across.at(one.step)
+        yield element("line", x1=place, x2=place, y1=14, y2=14 + _LOSS, class_="split")
+    inside = []
+    for kind, values in curves.items():
+        points = [
+            (across.at(one.step) - sheet.left, upright.at(value) - 14)
+            if math.isfinite(value)
+            else None
+            for one, value in zip(judgements, values, strict=True)
+        ]
+        inside.append(element("path", d=path(points), class_=f"curve {kind}"))
+        radius, dot = (3.0, kind) if len(judgements) <= _MANY_DOTS else (4.0, "ghost")
+        for one, value, point in zip(judgements, values, points, strict=True):
+            if point is not None:
+                told = element("title", f"step {whole(one.step)}: {kind} {figure(value)}")
+                inside.append(
+                    element("circle", told, cx=point[0], cy=point[1], r=radius, class_=dot)
+                )
+    # A picture inside of a picture cuts off what is outside of it.
+    yield element(
+        "svg", *inside, x=sheet.left, y=14, width=sheet.right - sheet.left + 6, height=_LOSS + 4
+    )
+    if best is not None and upright.low <= best.valid_loss <= upright.high:
+        place, height = across.at(best.step), upright.at(best.valid_loss)
+        yield element("circle", cx=place, cy=height, r=5, class_="best")
+        words = f"{figure(best.valid_loss)} at step {whole(best.step)}"
+        words = words if sheet.narrow else f"lowest: {words}"
+        left = place + 9 + sheet.length(words) > sheet.right
+        yield element(
+            "text",
+            words,
+            x=place + (-9 if left else 9),
+            y=max(height - 10, 24),
+            class_=f"note {'end' if left else ''}",
+        )
+
+
+def _growth(
+    judgements: Sequence[Judgement],
+    sides: Sequence[str],
+    sheet: Sheet,
+    across: Axis,
+    top: float,
+) -> Iterable[Markup]:
+    """The number of clusters, as stairs."""
+    counts = [clusters_of(one, sides) for one in judgements]
+    upright = Axis.over([0, *counts], top + _STRIP, top, most=1, tight=True)
+    points: list[tuple[float, float]] = [(sheet.left, upright.at(0))]
+    for one, count in zip(judgements, counts, strict=True):
+        place = across.at(one.step)
+        points += [(place, points[-1][1]), (place, upright.at(count))]
+    points.append((points[-1][0], upright.at(0)))
+    yield from _strip(sheet, top, "clusters", max(counts))
+    yield element("path", d=path(points) + "Z", class_="stairs")
+    for one, count in zip(judgements, counts, strict=True):
+        words = element("title", f"step {whole(one.step)}: {whole(count)} clusters")
+        place = across.at(one.step)
+        yield element("circle", words, cx=place, cy=upright.at(count), r=4, class_="ghost")
+
+
+def _moves(
+    judgements: Sequence[Judgement], sheet: Sheet, across: Axis, top: float
+) -> Iterable[Markup]:
+    """How many ids changed their cluster, as bars."""
+    most = max(one.moved for one in judgements)
+    width = max(0.7 * (sheet.right - sheet.left) / len(judgements), 1)
+    yield from _strip(sheet, top, "ids that moved", most)
+    for one in judgements:
+        if one.moved:
+            height = max(_STRIP * one.moved / most, 1.5)
+            words = element("title", f"step {whole(one.step)}: {whole(one.moved)} ids moved")
+            yield element(
+                "rect",
+                words,
+                x=max(across.at(one.step) - width, sheet.left),
+                y=top + _STRIP - height,
+                width=width,
+                height=height,
+                class_="moved",
+            )
+
+
+def _strip(sheet: Sheet, top: float, name: str, most: float) -> Iterable[Markup]:
+    base = top + _STRIP
+    yield element("line", x1=sheet.left, x2=sheet.right, y1=base, y2=base, class_="rule")
+    yield element("text", name, x=sheet.left, y=top - 6, class_="label")
+    yield element("text", whole(most), x=sheet.left - 8, y=top + 8, class_="tick end")
+    yield element("text", "0", x=sheet.left - 8, y=base + 2, class_="tick end")
+
+
+def _near(losses: Iterable[float]) -> list[float]:
+    """Without those of a first step that would press all others together."""
+    finite = sorted(loss for loss in losses if math.isfinite(loss))
+    if not finite:
+        return []
+    limit = finite[0] + _FAR * (finite[len(finite) // 2] - finite[0])
+    return [loss for loss in finite if loss <= limit] if limit > finite[0] else finite

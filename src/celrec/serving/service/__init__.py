@@ -1,0 +1,1 @@
+"""The HTTP service: a run that answers, takes events and learns them."""
