@@ -217,3 +217,31 @@ def test_help_and_version_do_not_load_what_they_do_not_need():
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("celrec rec", {"recommend"}),
+        ("celrec data d", {"describe"}),
+        ("celrec train --comp", {"--compression"}),
+        ("celrec nothing-like-it", set()),
+    ],
+)
+def test_a_shell_can_complete_commands_and_options(typed, offered):
+    asking = {
+        "_CELREC_COMPLETE": "complete_bash",
+        "COMP_WORDS": typed,
+        "COMP_CWORD": str(len(typed.split()) - 1),
+    }
+    program = os.path.join(os.path.dirname(sys.executable), "celrec")
+    done = subprocess.run(
+        [program],
+        env={**os.environ, **asking},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert set(done.stdout.split()) == offered
+    assert (done.returncode, done.stderr) == (0, "")

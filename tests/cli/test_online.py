@@ -513,3 +513,22 @@ def test_a_program_killed_between_a_broker_and_its_disk_loses_nothing(
     lines = [json.loads(line) for line in (run / "rejected.jsonl").read_text().splitlines()]
     assert len({line["place"] for line in lines}) == len(lines) == total - len(good)
     assert server.client.xpending(stream, "celrec-run")["pending"] == 0
+
+
+@pytest.mark.parametrize("name", ["clicks.csv", "clicks.jsonl", "clicks.parquet"])
+def test_events_without_targets_are_learned_beside_items_drawn_at_random(capsys, tmp_path, name):
+    rows = Planted(600, 30, 20, dim=2, item_clusters=3).interactions().to_frame()
+    path, run = tmp_path / name, tmp_path / "run"
+    write = {"csv": "write_csv", "jsonl": "write_ndjson", "parquet": "write_parquet"}
+    getattr(rows.select("user", "item"), write[name.partition(".")[2]])(path)
+    words = ["online", str(path), "--run", str(run), "--compression", "4", "--json"]
+    if name != "clicks.jsonl":  # there each event is one that has no target
+        assert_one_line(capsys, main(words), "no target column")
+    more = ["--loss", "cross-entropy", "--negatives", "2", "--window", "300"]
+    assert main([*words, *more]) == 0
+    *_, end = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (end["events"], end["rejected"]) == (600, 0)
+    assert load_run(run).items["interactions"].sum() == 600
+    # It knows by its plan that no targets come, when it goes on.
+    assert main(words[:4]) == 0
+    capsys.readouterr()

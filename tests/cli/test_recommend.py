@@ -5,9 +5,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from celrec import Planted, read
+from celrec import Planted, Split, read
 from celrec.cli.main import main
-from celrec.cli.train import split_of
 from celrec.evaluation.ranking import Ranking
 from celrec.serving.top_items import TopItems
 from celrec.serving.top_k import TopK
@@ -162,7 +161,7 @@ def test_evaluate_measures_the_ranking_of_the_test_part(capsys, trained, name, l
     assert found == plain
     run = load_run(trained / name)
     whole = run.plan.prepared(read(trained / "log.csv"))
-    split = split_of(whole, None, 0)
+    split = Split.named(whole, None, 0)
     learned = split.train_and_valid()
     if limit == "mean":
         limit = pytest.approx(float(learned.target.mean()))

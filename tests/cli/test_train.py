@@ -189,7 +189,8 @@ def test_auto_finds_what_was_planted(capsys, tmp_path):
     planted = Planted(40_000, 300, 200, dim=3, item_clusters=8, noise=0.0, seed=1)
     path = tmp_path / "log.csv"
     planted.interactions().to_frame().write_csv(path)
-    assert main(["train", str(path), "--compression", "auto", "--rank", "6", "--json"]) == 0
+    words = ["--model", "nmf", "--compression", "auto", "--rank", "6", "--json"]
+    assert main(["train", str(path), *words]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["clusters"] == 8
     assert result["growth"].startswith("up to ")
@@ -270,7 +271,10 @@ def test_strings_and_integers_do_not_meet(capsys, log, tmp_path):
         (["--frozen", "--compression", "auto"], "leave one out"),
         (["--resume"], "resume needs --out"),
         (["--model", "mmoe"], "positive is missing: model 'mmoe' also learns"),
-        (["--loss", "ranking"], "loss must be one of squared-error, not 'ranking'"),
+        (
+            ["--model", "nmf", "--loss", "ranking"],
+            "loss must be one of squared-error, not 'ranking'",
+        ),
         (["--model", "din", "--loss", "hinge"], "loss must be one of squared-error, cross-entropy"),
         (["--model", "din", "--loss", "cross-entropy"], "is for targets 0 and 1; say from which"),
         (["--model", "din", "--id-column", "shop"], "no column 'shop'; the columns are 'user'"),
@@ -624,7 +628,7 @@ def test_without_resuming_what_is_unfinished_is_overwritten(capsys, stopped):
     [
         (["--seed", "7"], "was written with seed 0, not 7"),
         (["--compression", "6"], "was written with compression '5', not '6'"),
-        (["--model", "mf"], "was written with model 'nmf', not 'mf'"),
+        (["--model", "nmf"], "was written with model 'mf', not 'nmf'"),
         (["--personalise", "all"], "was written with personalise 'none', not 'all'"),
         (["--fold", "1/5"], "was written with fold None, not '1/5'"),
         (["--drop-invalid"], "was written with reading"),
@@ -661,3 +665,57 @@ def test_where_nothing_is_unfinished_resuming_is_training(capsys, log, tmp_path)
     assert results(one) == results(other)
     assert sorted(os.listdir(tmp_path)) == ["one", "other"]
     capsys.readouterr()
+
+
+# What is picked where nothing is said.
+
+
+def clicks(tmp_path, **columns):
+    frame = Planted(3_000, 60, 40, dim=2, item_clusters=4).interactions().to_frame()
+    path = tmp_path / "clicks.csv"
+    frame.select("user", "item", **columns).unique(maintain_order=True).write_csv(path)
+    return str(path)
+
+
+def test_a_csv_of_bare_clicks_is_enough(capsys, tmp_path):
+    path, out = clicks(tmp_path), tmp_path / "run"
+    result = trained(capsys, path, "--out", str(out))
+    assert (result["model"], result["loss"], result["negatives"]) == ("mf", "squared-error", 10)
+    assert "all targets are equal" in result["picked"]
+    assert result["test"]["mse"] is None
+    assert 0 <= result["test"]["auc"] <= 1
+    assert main(["train", path, "--rank", "3"]) == 0
+    shown = capsys.readouterr().out
+    assert "test AUC" in shown
+    assert "only counts what happened" in shown
+    # It is measured in the same way afterwards, by the held-out part and by a file like it.
+    for data in ([], [path]):
+        assert main(["evaluate", str(out), *data, "-k", "5", "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["ranking"]["relevant_from"] is None
+        if not data:
+            assert found["test"] == result["test"]
+    assert main(["recommend", str(out), "--user", "1", "--json"]) == 0
+
+
+def test_targets_of_0_and_1_have_cross_entropy_unless_somebody_says_otherwise(capsys, tmp_path):
+    path = clicks(tmp_path, clicked=(pl.col("target") > 3).cast(pl.Int8))
+    result = trained(capsys, path)
+    assert (result["loss"], result["embedding"]) == ("cross-entropy", "cel-lite")
+    assert "targets are 0 and 1" in result["picked"]
+    for words, expected in (
+        (["--loss", "squared-error"], {"loss": "squared-error", "negatives": 0, "model": "mf"}),
+        (["--model", "nmf"], {"loss": "squared-error", "model": "nmf", "embedding": "cel"}),
+        (["--model", "deepfm"], {"loss": "cross-entropy", "model": "deepfm"}),
+        (["--negatives", "2"], {"loss": "squared-error", "negatives": 2, "model": "mf"}),
+        (["--embedding", "cel"], {"loss": "cross-entropy", "model": "deepfm"}),
+    ):
+        result = trained(capsys, path, *words)
+        assert {name: result[name] for name in expected} == expected
+
+
+def test_a_model_of_ratings_is_not_measured_on_a_log_without_any(capsys, log, tmp_path):
+    assert main(["train", log, "--rank", "3", "--out", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    code = main(["evaluate", str(tmp_path / "run"), clicks(tmp_path)])
+    assert_one_line(capsys, code, "no target column", "name it with target=")

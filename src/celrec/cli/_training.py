@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,12 +32,12 @@ def resumable(checkpoint: Checkpoint) -> Iterator[None]:
 
 
 @contextmanager
-def training_progress(plan: Plan) -> Iterator[Watcher]:
+def training_progress(plan: Plan, *, shown: bool = True) -> Iterator[Watcher]:
     """A bar on standard error that shows step, clusters, losses and moves, on a terminal only."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
+        *columns, console=console, transient=True, disable=not (shown and console.is_terminal)
     ) as bar:
         task = bar.add_task("training", total=None)
 
@@ -68,17 +69,20 @@ def _valid(judgement: Judgement) -> str:
     return f"valid {judgement.valid_loss:.4f}  " if told else ""
 
 
-def show_result(data: str, plan: Plan, result: dict[str, Any], out: Path | None) -> None:
+def show_result(
+    data: str, plan: Plan, picked: str, result: dict[str, Any], out: Path | None
+) -> None:
     """Print what was reached."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(style="dim")
     table.add_column(overflow="fold")
     test, size = result["test"], result["bytes"]
     table.add_row("data", escape(data))
+    table.add_row("why so", escape(picked))
     table.add_row("model", f"{plan.model}, {plan.side} compressed with {plan.embedding}")
     table.add_row("rows of items", f"{result['clusters']:,}, after {result['steps']:,} steps")
     valid = _error(next(iter(result["valid"].values())), "without data")
-    if plan.loss == "squared-error":
+    if plan.loss == "squared-error" and not plan.only_positive:
         tested = _error(test["mse"], "no test data")
         table.add_row("test MSE", f"[bold]{tested}[/]  (validation {valid})")
         for name in ("cold", "warm"):
@@ -100,6 +104,7 @@ def show_result(data: str, plan: Plan, result: dict[str, Any], out: Path | None)
     table.add_row("time", f"{result['seconds']:.1f} s")
     if out is not None:
         table.add_row("run folder", escape(str(out)))
+        table.add_row("look at it", f"celrec report {escape(shlex.quote(str(out)))}")
     Console(highlight=False).print(table)
 
 

@@ -68,8 +68,8 @@ def compare(
     Example: celrec compare ml-100k --embedding cel,modulo,qr --compression 5%,1% --tune
     """
     from celrec.cli._comparing import comparing, show_comparison
-    from celrec.cli.train import fold_of
     from celrec.data.datasets.library import open_data
+    from celrec.data.split import fold_of
     from celrec.evaluation.comparison import FULL, PENALTIES, Comparison
     from celrec.evaluation.comparison_plot import draw_comparison, picture_kind
     from celrec.training.plan import Plan
@@ -86,7 +86,7 @@ def compare(
         seed=seed,
     )
     comparison = Comparison(
-        open_data(data),
+        open_data(data, need_target=not plan.only_positive),
         plan,
         [FULL, *_words("embedding", embedding)],
         _words("compression", compression),

@@ -11,11 +11,23 @@ import typer
 from typer.exceptions import TyperException
 
 import celrec
-from celrec.cli import compare, data, export, online, recommend, reproduce, runs, train
+from celrec.cli import (
+    compare,
+    data,
+    export,
+    online,
+    recommend,
+    report,
+    reproduce,
+    runs,
+    serve,
+    train,
+)
 from celrec.cli._interruption import Interruption
 from celrec.errors import CelrecError
 
 USER_ERROR, BUG, INTERRUPTED = 2, 1, 130
+_LONGEST = 800  # characters of a complaint
 
 app = typer.Typer(
     name="celrec",
@@ -34,9 +46,11 @@ app.command()(compare.embeddings)
 app.command()(reproduce.reproduce)
 app.command()(runs.evaluate)
 app.command()(runs.clusters)
+app.command()(report.report)
 app.command()(recommend.recommend)
 app.command()(recommend.similar)
 app.command()(export.export)
+app.command()(serve.serve)
 
 
 def _show_version(wanted: bool) -> None:
@@ -82,8 +96,10 @@ def main(arguments: list[str] | None = None) -> int:
         return _complain(str(error), INTERRUPTED)
     except BrokenPipeError:
         return _unheard()
-    except SystemExit as ended:  # how typer and rich take a broken pipe
-        return _unheard() if isinstance(ended.__context__, BrokenPipeError) else BUG
+    except SystemExit as ended:  # how typer and rich take a broken pipe, and completion ends
+        if isinstance(ended.__context__, BrokenPipeError):
+            return _unheard()
+        return ended.code if isinstance(ended.code, int) else 0
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
             return _complain(f"{error.filename or 'disk'}: {error.strerror}", USER_ERROR)
@@ -112,5 +128,8 @@ def _bug(error: Exception, debug: bool) -> int:
 
 
 def _complain(message: str, code: int) -> int:
-    print(f"celrec: {' '.join(message.split())}", file=sys.stderr)  # noqa: T201
+    line = " ".join(message.split())
+    if len(line) > _LONGEST:  # a name or a value is that long; what to do stands at the end
+        line = f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"
+    print(f"celrec: {line}", file=sys.stderr)  # noqa: T201
     return code

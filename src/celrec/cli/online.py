@@ -17,35 +17,6 @@ if TYPE_CHECKING:
 Json = Annotated[
     bool, typer.Option("--json", help="Print JSON, for machines: a line for each window.")
 ]
-_DEFAULTS: dict[str, Any] = {
-    "model": "mf",
-    "embedding": "cel-lite",
-    "preset": "default",
-    "compression": "256",
-    "expected_ids": None,
-    "side": "both",
-    "rank": None,
-    "loss": "squared-error",
-    "positive": None,
-    "personalise": "none",
-    "penalty": 1.0,
-    "rate": 1.0,
-    "seed": 0,
-    "user_column": None,
-    "item_column": None,
-    "target_column": None,
-    "timestamp_column": None,
-    "id_column": [],
-    "batch": None,
-    "window": 10_000,
-    "group": None,
-    "forget_after": None,
-}
-_OF_THE_PLAN = (
-    *("model", "embedding", "preset", "compression"),
-    *("side", "rank", "loss", "positive", "personalise", "penalty", "rate", "seed"),
-)
-"""Those that go by the same name in `Plan`."""
 
 
 def online(
@@ -99,6 +70,13 @@ def online(
     ] = None,
     positive: Annotated[
         float | None, typer.Option(help="Targets from this one on are conversions.")
+    ] = None,
+    negatives: Annotated[
+        int | None,
+        typer.Option(
+            help="For events that tell only what happened: each counts as 1, and so many items "
+            "that the user has not seen are learned as 0 beside it."
+        ),
     ] = None,
     personalise: Annotated[
         str | None,
@@ -171,20 +149,24 @@ def online(
 
     Example: celrec online events.csv --run run --loss cross-entropy --positive 4
     """
-    given = {n: v for n, v in locals().items() if n in _DEFAULTS and v not in (None, [])}
+    said = locals()
     from celrec.cli._online_display import Status, telling
     from celrec.cli._stop_signal import StopSignal
     from celrec.data.columns import Columns
     from celrec.data.streams.opening import open_source
     from celrec.evaluation.prequential import Prequential
     from celrec.training.following import Pace, follow
+    from celrec.training.stream_settings import DEFAULTS
 
-    with StopSignal() as stop, _opened(run, given) as opened:
+    given = {n: v for n, v in said.items() if n in DEFAULTS and v not in (None, [])}
+    with StopSignal() as stop, opened_run(run, given) as opened:
         asked = opened.source["asked"]
         pace = Pace(asked["batch"], checkpoint_every, checkpoint_seconds, events)
         roles = opened.source["reading"]
         columns = Columns(*map(roles.get, ("user", "item", "target", "timestamp")))
-        columns = replace(columns, more=tuple(roles["columns"]))
+        columns = replace(
+            columns, more=tuple(roles["columns"]), need_target=not opened.plan.only_positive
+        )
         source = open_source(sources, columns, group=asked["group"])
         metrics = Prequential(asked["window"])
         if opened.notes:
@@ -213,13 +195,12 @@ def online(
             typer.echo("celrec: stopped; the same command goes on from here", err=True)
 
 
-def _opened(folder: Path, given: dict[str, Any]) -> OnlineRun:
+def opened_run(folder: Path, given: dict[str, Any]) -> OnlineRun:
     """The run in a folder, or a new one; options that are not given are as they were."""
     from celrec.training.checkpoint_folder import CheckpointFolder
     from celrec.training.online_run import OnlineRun
-    from celrec.training.plan import Plan
     from celrec.training.silence import Silence
-    from celrec.training.stream_model import online_settings
+    from celrec.training.stream_settings import DEFAULTS, asked_plan, stream_source
 
     if CheckpointFolder(folder).whole():
         run = OnlineRun.resume(folder)
@@ -232,20 +213,14 @@ def _opened(folder: Path, given: dict[str, Any]) -> OnlineRun:
                     f"not {value}; leave it out, or start a run in another folder"
                 )
         return run
-    asked = {**_DEFAULTS, **given}
-    plan = Plan(**{name: asked[name] for name in _OF_THE_PLAN})
-    asked["rank"] = plan.dim
-    if asked["batch"] is None:
-        asked["batch"] = online_settings(plan).batch
+    asked = {**DEFAULTS, **given}
+    plan = asked_plan(asked)
     silence = None if asked["forget_after"] is None else Silence.parse(asked["forget_after"])
-    asked["group"] = asked["group"] or f"celrec-{folder.resolve().name}"
-    roles = {name: asked[f"{name}_column"] for name in ("user", "item", "target", "timestamp")}
-    reading = {**roles, "columns": asked["id_column"], "drop_invalid": True}
     return OnlineRun.start(
         folder,
         plan,
         asked["id_column"],
-        source={"asked": asked, "reading": reading},
+        source=stream_source(asked, plan, folder.resolve().name),
         expected_ids=asked["expected_ids"],
         forget_after=silence,
     )

@@ -51,11 +51,10 @@ def evaluate(
     """
     from rich.console import Console
 
-    from celrec.cli._ranking import rank, show_ranking
-    from celrec.cli.train import split_of
+    from celrec.cli._ranking import show_ranking
     from celrec.data.datasets.library import open_data
-    from celrec.data.reading import read
-    from celrec.evaluation.measuring import measure
+    from celrec.data.split import Split
+    from celrec.estimator.evaluating import evaluate as evaluated
     from celrec.training.run_folder import load_run
 
     if relevant is not None and k is None:
@@ -67,35 +66,27 @@ def evaluate(
         if not {"data", "fold", "seed"} <= set(source):
             raise CelrecError(f"{run}: it does not say what it was tested on; give DATA")
         whole = open_data(source["data"], **reading)
-        split = split_of(trained.plan.prepared(whole), source["fold"], source["seed"])
+        split = Split.named(trained.plan.prepared(whole), source["fold"], source["seed"])
         learned, log = split.train_and_valid(), split.test
         if not len(log):
             raise CelrecError(f"{run}: no rows were left to test it on; give DATA")
     else:
-        learned, log = None, trained.plan.prepared(open_data(data, **reading))
-    columns = list(trained.known.columns)
-    events = read(log.to_frame(), like=trained.known, columns=columns)
-    counts = trained.items.get_column("interactions").to_numpy()
-    accuracy = measure(trained.model, trained.plan, events, counts)
-    ranking = None if k is None else rank(trained, events, learned, k, relevant)
-    unseen = {
-        "users": int((events.user < 0).sum()),
-        "items": int((events.item < 0).sum()),
-    }
+        how = {**reading, "need_target": not trained.plan.only_positive}
+        learned, log = None, trained.plan.prepared(open_data(data, **how))
+    found = evaluated(trained, log, k=k, relevant=relevant, learned=learned)
     if as_json:
-        result = {"run": str(run), "rows": len(events), "unseen": unseen, "test": accuracy}
-        typer.echo(json.dumps(result if ranking is None else {**result, "ranking": ranking}))
+        typer.echo(json.dumps({"run": str(run), **found}))
         return
-    console = Console(highlight=False)
+    console, unseen = Console(highlight=False), found["unseen"]
     console.print(
-        f"{len(events):,} rows, {unseen['users']:,} with an unseen user, "
+        f"{found['rows']:,} rows, {unseen['users']:,} with an unseen user, "
         f"{unseen['items']:,} with an unseen item"
     )
-    for name, value in accuracy.items():
+    for name, value in found["test"].items():
         if value is not None or name.startswith("mse"):
             console.print(f"{name:9} {'none' if value is None else f'{value:.4f}'}")
-    if ranking is not None:
-        show_ranking(ranking)
+    if k is not None:
+        show_ranking(found["ranking"])
 
 
 def clusters(
@@ -110,33 +101,15 @@ def clusters(
 
     Example: celrec clusters run --members 10
     """
-    import polars as pl
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
+    from celrec.evaluation.cluster_summary import cluster_summary
     from celrec.training.run_folder import load_run
 
     trained = load_run(run)
-    sides = {"items": trained.items, "users": trained.users, **trained.columns}
-    if side not in sides:
-        raise CelrecError(f"side must be one of {', '.join(sides)}, not {side!r}")
-    table = sides[side]
-    if "cluster" not in table.columns:
-        raise CelrecError(f"{run}: the {side} are not clustered; look at the other --side")
-    label = "title" if "title" in table.columns else "id"
-    total = (pl.col("mean_target").fill_nan(0) * pl.col("interactions")).sum()
-    best = pl.col(label).cast(pl.String).sort_by("interactions", descending=True).head(members)
-    summary = (
-        table.group_by("cluster")
-        .agg(
-            members=pl.len(),
-            interactions=pl.col("interactions").sum(),
-            mean_target=(total / pl.col("interactions").sum()).fill_nan(None),
-            examples=best,
-        )
-        .sort("mean_target", "cluster", descending=[True, False], nulls_last=True)
-    )
+    summary = cluster_summary(trained, side, members)
     if as_json:
         typer.echo(json.dumps(summary.to_dicts()))
         return

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from celrec.errors import CelrecError
-
-if TYPE_CHECKING:
-    from celrec.data.interactions import Interactions
-    from celrec.data.split import Split
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
@@ -23,23 +18,26 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 def train(
     data: Annotated[str, typer.Argument(metavar="DATA", help="A file, or the name of a data set.")],
     model: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="nmf: non-negative factors; mf: factors and biases; or a network: neumf, "
-            "widedeep, deepfm, mmoe, din or dien."
+            "widedeep, deepfm, mmoe, din or dien. Picked from the data if not given, as are the "
+            "next three and the loss."
         ),
-    ] = "nmf",
+    ] = None,
     embedding: Annotated[
-        str, typer.Option(help="cel, full, modulo, …: `celrec embeddings` tells them all.")
-    ] = "cel",
+        str | None, typer.Option(help="cel, full, modulo, …: `celrec embeddings` tells them all.")
+    ] = None,
     compression: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="Rows of a compressed table: a share of its ids, a number, "
             "or auto: as many as validation data call for."
         ),
-    ] = "1%",
-    side: Annotated[str, typer.Option(help="What is compressed: items, users or both.")] = "items",
+    ] = None,
+    side: Annotated[
+        str | None, typer.Option(help="What is compressed: items, users or both.")
+    ] = None,
     rank: Annotated[
         int | None, typer.Option(help="The length of a row; that of the preset if not given.")
     ] = None,
@@ -68,16 +66,23 @@ def train(
         ),
     ] = "none",
     loss: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="What a network is trained for: squared-error, cross-entropy (of targets 0 and "
             "1) or ranking (interactions above other items)."
         ),
-    ] = "squared-error",
+    ] = None,
     positive: Annotated[
         float | None,
         typer.Option(
             help="Targets from this one on are conversions, for cross-entropy, ranking and mmoe."
+        ),
+    ] = None,
+    negatives: Annotated[
+        int | None,
+        typer.Option(
+            help="For logs that tell only what happened: each interaction counts as 1, and so many "
+            "items that the user had nothing to do with are learned as 0 beside it."
         ),
     ] = None,
     features: Annotated[
@@ -136,30 +141,34 @@ def train(
     """
     from celrec.cli._training import resumable, show_result, training_progress
     from celrec.data.datasets.library import open_data
-    from celrec.evaluation.diagnose import diagnose
-    from celrec.evaluation.measuring import measure
+    from celrec.data.split import Split
+    from celrec.evaluation.training_result import training_result
     from celrec.training.checkpoint import Checkpoint
     from celrec.training.fit import fit
-    from celrec.training.plan import Plan
+    from celrec.training.launched import launched, restarted
+    from celrec.training.picking import check_options, pick
     from celrec.training.run_folder import check_place, save_run
 
-    plan = Plan(
-        embedding=embedding,
-        compression=compression,
-        side=side,
-        rank=rank,
-        preset=preset,
-        seed=seed,
-        model=model,
-        start=start,
-        frozen=frozen,
-        personalise=personalise,
-        loss=loss,
-        positive=positive,
-        features=features,
-        penalty=penalty,
-        rate=rate,
-    )
+    said = {
+        "embedding": embedding,
+        "compression": compression,
+        "side": side,
+        "rank": rank,
+        "preset": preset,
+        "seed": seed,
+        "model": model,
+        "start": start,
+        "frozen": frozen,
+        "personalise": personalise,
+        "loss": loss,
+        "positive": positive,
+        "negatives": negatives,
+        "features": features,
+        "penalty": penalty,
+        "rate": rate,
+    }
+    given = {name: value for name, value in said.items() if value is not None}
+    check_options(given)
     if resume and out is None:
         raise CelrecError("resume needs --out, the folder that the interrupted training was for")
     if out is not None:
@@ -173,61 +182,28 @@ def train(
         "drop_invalid": drop_invalid,
     }
     whole = open_data(data, **reading)
-    split = split_of(plan.prepared(whole), fold, seed)
+    plan, picked = pick(whole, given)
+    split = Split.named(plan.prepared(whole), fold, seed)
     source = {"data": data, "reading": reading, "fold": fold, "seed": seed}
     unfinished = None if out is None else out.with_name(f"{out.name}.unfinished")
-    checkpoint = Checkpoint(unfinished, {**asdict(plan), **source}, resume=resume)
     begun = time.perf_counter()
-    with resumable(checkpoint), training_progress(plan) as watch:
-        fitted = fit(split, plan, watch, checkpoint)
+    with launched() as ranks:
+        again = resume or restarted()
+        about = {**asdict(plan), **source}
+        checkpoint = Checkpoint(unfinished, about, resume=again, writing=ranks.first)
+        with resumable(checkpoint), training_progress(plan, shown=ranks.first) as watch:
+            fitted = fit(split, plan, watch, checkpoint, ranks=ranks)
+    if not ranks.first:
+        return
     seconds = time.perf_counter() - begun
     learned = split.train_and_valid()
-    trained = fitted.model
-    tables = trained.whole_tables
-    memory = {side: table.memory() for side, table in tables.items()}
-    held = sum(sum(t.nbytes for t in table.state_dict().values()) for table in tables.values())
-    counts = learned.item_counts
-    result: dict[str, Any] = {
-        "test": measure(trained, plan, split.test, counts),
-        "valid": {"mse" if plan.loss == "squared-error" else "loss": fitted.valid_loss},
-        "clusters": trained.whole_tables["items"].num_rows,
-        "steps": fitted.steps,
-        "bytes": {
-            "table": memory["items"].table,
-            "index": memory["items"].index,
-            "other_side": memory["users"].total,
-            "columns": {n: m.total for n, m in memory.items() if n not in ("items", "users")},
-            "network": sum(t.nbytes for t in trained.state_dict().values()) - held,
-        },
-        "seconds": seconds,
-        "growth": fitted.growth,
-        "diagnostics": diagnose(trained, learned) if embedding == "cel" else None,
-    }
+    result = training_result(fitted, plan, split, seconds)
     if out is not None:
-        save_run(out, learned, trained, plan, fitted.judgements, source, result, seen=whole)
+        source["picked"] = picked
+        save_run(out, learned, fitted.model, plan, fitted.judgements, source, result, seen=whole)
         checkpoint.remove()
     if as_json:
-        typer.echo(
-            json.dumps({"data": data, **asdict(plan), "rank": plan.dim, "fold": fold, **result})
-        )
+        told = {"data": data, **asdict(plan), "rank": plan.dim, "fold": fold, "picked": picked}
+        typer.echo(json.dumps({**told, **result}))
     else:
-        show_result(data, plan, result, out)
-
-
-def split_of(log: Interactions, fold: str | None, seed: int) -> Split:
-    """The split that `--fold` and `--seed` name."""
-    from celrec.data.split import Split
-
-    if fold is None:
-        return Split.random(log, seed=seed)
-    if fold == "time":
-        return Split.chronological(log)
-    return Split.fold(log, *fold_of(fold), seed=seed)
-
-
-def fold_of(text: str) -> tuple[int, int]:
-    """Which fold of how many `1/5` names."""
-    parts = re.fullmatch(r"(\d+)/(\d+)", text)
-    if parts is None:
-        raise CelrecError(f"fold must look like 1/5, not {text!r}")
-    return int(parts[1]), int(parts[2])
+        show_result(data, plan, picked, result, out)

@@ -1,0 +1,99 @@
+"""`torchrun -m celrec train`: several processes, and one of them killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from celrec import Planted
+from celrec.training.run_folder import load_run
+
+TORCHRUN = Path(sys.executable).with_name("torchrun")
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+
+
+@pytest.fixture
+def log(tmp_path):
+    events = Planted(6_000, 80, 60, dim=3, item_clusters=6, noise=0.3).interactions().to_frame()
+    events.write_csv(tmp_path / "log.csv")
+    return tmp_path / "log.csv"
+
+
+def words(log, out, *more):
+    return [
+        "train",
+        str(log),
+        "--compression",
+        "6",
+        "--rank",
+        "4",
+        "--model",
+        "nmf",
+        "--out",
+        str(out),
+        *more,
+    ]
+
+
+def start(processes, arguments, *options):
+    launcher = [TORCHRUN, "--standalone", "--nproc-per-node", str(processes), *options]
+    return subprocess.Popen(
+        [*launcher, "-m", "celrec", *arguments],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def assert_alike(one, other):
+    first, second = load_run(one, seen=True), load_run(other, seen=True)
+    assert first.items.equals(second.items, null_equal=True)
+    assert first.result["steps"] == second.result["steps"]
+    assert first.result["test"]["mse"] == pytest.approx(second.result["test"]["mse"], rel=1e-3)
+
+
+@pytest.mark.slow
+def test_two_processes_write_the_run_that_one_writes(log, tmp_path):
+    alone = [sys.executable, "-m", "celrec", *words(log, tmp_path / "alone")]
+    subprocess.run(alone, env=ENVIRONMENT, check=True, capture_output=True)
+    both = start(2, words(log, tmp_path / "both", "--json"))
+    out, err = both.communicate(timeout=300)
+    assert both.returncode == 0, err
+    assert json.loads(out)["steps"] > 0  # one of them speaks
+    assert_alike(tmp_path / "alone", tmp_path / "both")
+
+
+def children(pid):
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("everybody", [False, True])
+def test_after_a_kill_training_goes_on_from_the_last_checkpoint(log, tmp_path, everybody):
+    # Long enough to be killed in the middle, and judged often.
+    big = Planted(400_000, 3_000, 2_000, dim=6, item_clusters=30, noise=0.5)
+    big.interactions().to_frame().write_csv(log)
+    more = ("--compression", "60", "--rank", "16")
+    never = start(2, words(log, tmp_path / "never", *more))
+    _, err = never.communicate(timeout=900)
+    assert never.returncode == 0, err
+    killed = start(2, words(log, tmp_path / "killed", *more), "--max-restarts", "3")
+    unfinished = tmp_path / "killed.unfinished"
+    until = time.monotonic() + 600
+    while not unfinished.exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    for worker in children(killed.pid)[: None if everybody else 1]:
+        os.kill(worker, signal.SIGKILL)
+    _, err = killed.communicate(timeout=900)
+    assert killed.returncode == 0, err
+    assert_alike(tmp_path / "never", tmp_path / "killed")
+    steps = pl.read_parquet(tmp_path / "killed" / "judgements.parquet").filter(stage="choose")
+    assert steps["step"].is_sorted()
+    assert steps["step"].is_unique().all()
