@@ -32,11 +32,13 @@ bench: install
 	$(BIN)/python benchmarks/embeddings.py
 	$(BIN)/python benchmarks/online.py
 	$(BIN)/python benchmarks/topk.py
+	$(BIN)/python benchmarks/serve.py
 
-# Bring the tables in RESULTS.md up to what is in results/.
+# Bring the tables in README.md and RESULTS.md up to what is in results/.
 results: install
 	$(BIN)/python -c 'from pathlib import Path; from celrec.experiments.results_page import filled; \
-		page = Path("RESULTS.md"); page.write_text(filled(page.read_text(), "results"))'
+		[page.write_text(filled(page.read_text(), "results")) \
+		for page in map(Path, ("README.md", "RESULTS.md"))]'
 
 # More examples of what must always hold, and what takes longer than a test should.
 slow: install

@@ -27,9 +27,9 @@ from celrec.models.history import History
 from celrec.models.interaction import Interaction
 from celrec.training.building import make_model
 from celrec.training.denormals import flushed_denormals
+from celrec.training.id_model import IdModel
 from celrec.training.minibatch import Minibatch, MinibatchDescent
 from celrec.training.offline_training import OfflineTraining
-from celrec.training.recommender import Recommender
 from celrec.training.samples import Samples
 
 _DIM, _BATCH, _CANDIDATES, _LENGTH = 64, 2048, 50, 20
@@ -82,7 +82,7 @@ def training_steps(log: Interactions, kind: str, rows: int) -> tuple[float, floa
             ]
 
         def step(
-            model: Recommender = model,
+            model: IdModel = model,
             optimizer: torch.optim.Adam = optimizer,
             batches: list = batches,
         ) -> None:

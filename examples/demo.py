@@ -8,7 +8,6 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from rich import box
 from rich.console import Console
@@ -16,10 +15,16 @@ from rich.table import Table
 
 from celrec import BiasModel, Split, load_dataset
 from celrec.cli.main import main as celrec
+from celrec.data.datasets.library import cache_folder
 from celrec.evaluation.accuracy import Accuracy
+from celrec.reporting.reference import Reference
+from celrec.reporting.run_data import RunData
+from celrec.reporting.yardstick import Yardstick
+from celrec.serving.best_items import best_items
 from celrec.training.fit import fit
+from celrec.training.model import Model
 from celrec.training.plan import Plan
-from celrec.training.run_folder import save_run
+from celrec.training.run_folder import load_run, save_run
 
 console = Console(highlight=False)
 
@@ -42,7 +47,7 @@ def demo(folder: Path) -> int:
     for header in ("items", "rows", "bytes", "index", "test MSE", "cold", "warm", "s"):
         table.add_column(header, justify="left" if header == "items" else "right")
 
-    biases = BiasModel.tuned(split.train, split.valid)
+    biases = BiasModel.fit(learned, BiasModel.tuned(split.train, split.valid).strength)
     errors = Accuracy.of(biases.predict(split.test), split.test, learned.item_counts)
     size = 4 * split.train.num_items
     table.add_row("biases", "-", f"{size:,}", "0", *_shown(errors), "")
@@ -51,10 +56,12 @@ def demo(folder: Path) -> int:
         "hashing": Plan("modulo", "1%"),
         "CEL": Plan("cel", "1%"),
     }
+    models: dict[str, Model] = {}
     for label, plan in plans.items():
         start = time.perf_counter()
         fitted = fit(split, plan)
         seconds = time.perf_counter() - start
+        models[label] = fitted.model
         errors = Accuracy.of(fitted.model.predict(split.test), split.test, learned.item_counts)
         memory = fitted.model.items.memory()
         row = (f"{fitted.model.items.num_rows:,}", f"{memory.table:,}", f"{memory.index:,}")
@@ -67,10 +74,14 @@ def demo(folder: Path) -> int:
     )
     console.print(table)
     result = {"test": asdict(errors)}
-    save_run(folder, learned, fitted.model, plan, fitted.judgements, {"data": name}, result)
+    source = {"data": name, "fold": "1/5", "seed": 0}
+    save_run(folder, learned, fitted.model, plan, fitted.judgements, source, result)
     console.print("[bold]Which items CEL put together[/]")
     run("clusters", str(folder), "--members", "3")
-    return 0
+    data = RunData.of(load_run(folder))  # the full table is there, and need not be trained again
+    Reference(folder, data).keep(models["full"], Yardstick(plan, data), best_items)
+    console.print("[bold]All of it on one page, to be opened in a browser[/]")
+    return run("report", str(folder))
 
 
 def _shown(errors: Accuracy) -> list[str]:
@@ -79,5 +90,6 @@ def _shown(errors: Accuracy) -> list[str]:
 
 
 if __name__ == "__main__":
-    with TemporaryDirectory() as temporary:
-        sys.exit(demo(Path(temporary) / "run"))
+    place = cache_folder() / "demo"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    sys.exit(demo(place))
