@@ -4,6 +4,7 @@ import base64
 import hashlib
 import os
 import re
+import shutil
 import socket
 import threading
 import zipfile
@@ -17,7 +18,7 @@ import pytest
 from hypothesis import settings
 
 # The first example of a test may compile a loop, which says nothing about the others.
-settings.register_profile("celrec", deadline=None, max_examples=40)
+settings.register_profile("celrec", deadline=None, max_examples=25)
 settings.register_profile("thorough", deadline=None, max_examples=500)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "celrec"))
 
@@ -222,3 +223,47 @@ def no_package_index(monkeypatch):
             monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+
+
+@pytest.fixture(scope="module")  # while it runs, no other event loop can
+def browser():
+    """The Chromium of the machine, without a window; nothing is downloaded."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("no chromium on the PATH")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        # Inside of a container, which is what keeps it apart, its own sandbox cannot start.
+        started = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def open_page(browser):
+    """A function that opens an address in a new window; in the end nothing may have gone wrong.
+
+    Errors of scripts and what the console was told to complain about are failures.
+    """
+    contexts, complaints = [], []
+
+    def open_it(address, **how):
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **how})
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(10_000)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on(
+            "console",
+            lambda told: (
+                complaints.append(told.text) if told.type in ("error", "warning") else None
+            ),
+        )
+        page.goto(address)
+        return page
+
+    yield open_it
+    for context in contexts:
+        context.close()
+    assert complaints == []

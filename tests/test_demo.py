@@ -46,6 +46,9 @@ def test_where_nothing_can_be_fetched_synthetic_ratings_do(cache, tmp_path, monk
     assert set(found) == {"biases", "full", "hashing", "CEL"}
     assert found["CEL"] < found["biases"] < found["hashing"]
     assert list(cache.rglob("*.parquet")) == []
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "Full embedding" in page
+    assert "Clusters of items" in page
 
 
 @pytest.mark.usefixtures("data_folder", "no_network")
@@ -69,3 +72,4 @@ def test_on_movielens_cel_beats_hashing_and_biases_with_few_bytes():
     assert found["CEL"] < 0.8707  # what the paper reports at 1 %
     assert found["full"] < found["CEL"] < found["biases"] < found["hashing"]
     assert "Star Wars (1977)" in shown
+    assert Path(re.findall(r"^(\S+/report\.html)", shown, re.M)[-1]).is_file()

@@ -36,6 +36,7 @@ def test_as_many_sweeps_are_foreseen_as_training_takes(rows, growth):
     assert clusters.index(rows) == sweeps_to_grow(rows, growth)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_log")
 def test_a_trial_ends_with_all_its_clusters():
     allowed = Trial("ml-100k", Plan(compression="60%"), quick=True)

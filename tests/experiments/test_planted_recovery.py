@@ -6,7 +6,9 @@ from celrec.experiments.planted_recovery import PlantedRecovery
 EXPERIMENT = PlantedRecovery()
 
 
-@pytest.mark.parametrize(("clusters", "equal"), [(12, 0), (20, 8)])
+@pytest.mark.parametrize(
+    ("clusters", "equal"), [(12, 0), pytest.param(20, 8, marks=pytest.mark.slow)]
+)
 def test_what_was_planted_is_found_and_the_rest_has_equal_rows(clusters, equal):
     found = EXPERIMENT.run({"solver": "least squares", "clusters": clusters, "seed": 0})
     assert found["unexplained"] < 1e-3

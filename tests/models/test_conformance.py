@@ -332,7 +332,7 @@ def test_longer_padding_changes_nothing(seed, known, more):
 # As evidence for clusters of items.
 
 
-class Recommender(nn.Module):
+class IdModel(nn.Module):
     """Clustered items, which are also the history, and full tables for all else."""
 
     users, items, values = 6, 9, 5
@@ -361,16 +361,16 @@ class Recommender(nn.Module):
 
 def make_recommender(make):
     torch.manual_seed(0)
-    recommender = slow.shaken(Recommender(make))
+    recommender = slow.shaken(IdModel(make))
     batches = []
     for size in (7, LENGTH, 1):
-        past = torch.randint(1, Recommender.items, (size, LENGTH))
+        past = torch.randint(1, IdModel.items, (size, LENGTH))
         empty = torch.randint(0, LENGTH + 1, (size, 1))
         past[torch.arange(LENGTH) < empty] = 0
-        item = torch.randint(1, Recommender.items, (size,))
+        item = torch.randint(1, IdModel.items, (size,))
         item[0] = past[0, -1] = 3  # the same item as target and as history
-        user = torch.randint(Recommender.users, (size,))
-        features = torch.randint(Recommender.values, (size, FIELDS))
+        user = torch.randint(IdModel.users, (size,))
+        features = torch.randint(IdModel.values, (size, FIELDS))
         batches.append((user, item, past, features, torch.rand(size).double() * 5))
     return recommender, batches
 
@@ -379,7 +379,7 @@ def test_losses_under_candidate_clusters_are_one_forward_pass_each(make):
     recommender, batches = make_recommender(make)
     table = recommender.of_items
     found = AutogradEvidence(table, recommender, data=batches).losses()
-    expected = torch.zeros(Recommender.items, table.num_clusters, dtype=torch.float64)
+    expected = torch.zeros(IdModel.items, table.num_clusters, dtype=torch.float64)
     for batch in batches:
         for n, item in enumerate(batch[1].tolist()):
             for cluster in range(table.num_clusters):
@@ -400,7 +400,7 @@ def test_all_candidate_clusters_are_tried_in_one_forward_pass(make):
 
 def test_gradients_of_members_are_finite_differences_where_they_are_the_target(make):
     recommender, batches = make_recommender(make)
-    table, everyone, step = recommender.of_items, torch.arange(Recommender.items), 1e-6
+    table, everyone, step = recommender.of_items, torch.arange(IdModel.items), 1e-6
     found = AutogradEvidence(table, recommender, data=batches).gradients(everyone)
     rows = table(everyone).detach()  # one of its own for every item, as target alone
 
@@ -411,7 +411,7 @@ def test_gradients_of_members_are_finite_differences_where_they_are_the_target(m
             total += recommender.loss(batch, targets).sum().item()
         return total
 
-    for item in range(1, Recommender.items):
+    for item in range(1, IdModel.items):
         for column in range(table.embedding_dim):
             way = torch.zeros_like(rows[0])
             way[column] = step
