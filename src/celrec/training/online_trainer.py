@@ -65,6 +65,8 @@ class OnlineTrainer:
         self.events = 0
         """How many events were learned, those of later passes included."""
 
+    # What is not finite is told of by those who look at the outputs.
+    @np.errstate(over="ignore", invalid="ignore")
     def step(self, batch: Batch, *, again: bool = False) -> Tensor:
         """Learn from a batch of events; what the model put out for them before.
 
