@@ -18,10 +18,10 @@ from socketserver import ThreadingTCPServer
 import pytest
 from hypothesis import settings
 
-# The first example of a test may compile a loop, which says nothing about the others.
 # A shell lets what it starts in the background ignore interrupts, and so would what tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# The first example of a test may compile a loop, which says nothing about the others.
 settings.register_profile("celrec", deadline=None, max_examples=25)
 settings.register_profile("thorough", deadline=None, max_examples=500)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "celrec"))
