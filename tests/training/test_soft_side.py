@@ -76,7 +76,8 @@ def added(evidence, ids, losses, kept=None, moment=0):
     table = np.array(evidence, np.uint8)
     kept = np.ones(len(ids)) if kept is None else np.array(kept)
     values = np.array(losses, np.float32).reshape(len(ids), -1).T
-    add_evidence(table, np.array(ids, np.int64), values, kept.astype(np.float32), STEPS, moment)
+    moments = moment + np.arange(len(ids))
+    add_evidence(table, np.array(ids, np.int64), values, kept.astype(np.float32), STEPS, moments)
     return table
 
 
@@ -165,7 +166,7 @@ def test_evidence_by_tangents_is_that_of_the_losses_of_their_outputs(loss, event
     table = np.zeros((3, ROWS), np.uint8)
     add_tangent_evidence(
         *(table, ids, np.ascontiguousarray(rows.T), outputs, slopes, vectors),
-        *(targets.astype(np.float32), kept, STEPS, 5, loss == "cross-entropy"),
+        *(targets.astype(np.float32), kept, STEPS, 5 + np.arange(count), loss == "cross-entropy"),
     )
     expected = added(np.zeros((3, ROWS)), ids, losses, kept, moment=5)
     # A loss that is looked up in a table, or summed in another order, may be rounded otherwise.

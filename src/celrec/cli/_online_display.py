@@ -39,7 +39,7 @@ class Status:
             "rejected": run.rejected,
             "late": run.late,
             "events_per_second": (run.events - self._first) / max(seconds, 1e-9),
-            "ids": {name: len(table.ids) for name, table in run.tables.items()},
+            "ids": run.known,
             "dropped": run.dropped,
             "rows": run.rows,
             "bytes": {**run.nbytes, "resident": _resident()},

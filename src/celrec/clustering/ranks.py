@@ -76,6 +76,33 @@ class Ranks:
         distributed.all_gather(found, mine, group=self._group)
         return [part[: int(length)] for part, length in zip(found, lengths, strict=True)]
 
+    def at_first(self, values: Tensor) -> list[Tensor] | None:
+        """The same on the first process only, None on the others."""
+        if self.size == 1:
+            return [values]
+        lengths = [int(length) for length in torch.cat(self.gathered(torch.tensor([len(values)])))]
+        if not self.first:
+            if len(values):
+                distributed.send(values.contiguous(), group=self._group, group_dst=0)
+            return None
+        found = [values]
+        for rank in range(1, self.size):
+            found.append(values.new_empty(lengths[rank], *values.shape[1:]))
+            if lengths[rank]:
+                distributed.recv(found[rank], group=self._group, group_src=rank)
+        return found
+
+    def exchanged(self, values: Tensor, sent: list[int], taken: list[int]) -> Tensor:
+        """What all processes have for this one, by their ranks: `taken` tells how many rows each.
+
+        `values` are for the others in the order of their ranks, as many rows for each as `sent`.
+        """
+        if self.size == 1:
+            return values
+        found = values.new_empty(sum(taken), *values.shape[1:])
+        distributed.all_to_all_single(found, values.contiguous(), taken, sent, group=self._group)
+        return found
+
     def from_first(self, value: Tensor) -> Tensor:
         """What the first process has."""
         if self.size == 1:

@@ -71,13 +71,18 @@ def _take_notice(row: NDArray[np.uint8], value: Floats, active: int, moment: np.
 
 @compiled
 def add_evidence(
-    evidence: NDArray[np.uint8], ids: Ints, losses: Floats, kept: Floats, steps: float, moment: int
+    evidence: NDArray[np.uint8],
+    ids: Ints,
+    losses: Floats,
+    kept: Floats,
+    steps: float,
+    moments: Ints,
 ) -> None:
     """Add what each event tells of its id: `steps` for a unit of loss, rounded at random.
 
     Of what was known before, the share `kept` remains. losses is (rows, events), for the first
-    rows; others stay impossible. Event by event, so that an id may be repeated. `moment` is the
-    number of the first event.
+    rows; others stay impossible. Event by event, so that an id may be repeated. `moments` are the
+    numbers of the events: what is rounded depends on them alone.
     """
     active = losses.shape[0]
     value = np.empty(active, np.float32)
@@ -85,7 +90,7 @@ def add_evidence(
         row = evidence[ids[event]]
         for k in range(active):
             value[k] = kept[event] * row[k] + np.float32(steps) * losses[k, event]
-        _take_notice(row, value, active, np.uint64(moment + event))
+        _take_notice(row, value, active, np.uint64(moments[event]))
 
 
 @compiled
@@ -136,7 +141,7 @@ def add_tangent_evidence(
     targets: Floats,
     kept: Floats,
     steps: float,
-    moment: int,
+    moments: Ints,
     logistic: bool,
 ) -> None:
     """The same with losses of outputs that are linear in the vector, as a `Tangent` tells.
@@ -150,7 +155,7 @@ def add_tangent_evidence(
         _tangent_losses(rows, event, outputs, slopes, vectors, targets, logistic, losses)
         for k in range(active):
             value[k] = kept[event] * row[k] + np.float32(steps) * losses[k]
-        _take_notice(row, value, active, np.uint64(moment + event))
+        _take_notice(row, value, active, np.uint64(moments[event]))
 
 
 @compiled

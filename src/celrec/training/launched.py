@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from torch import distributed
 
 from celrec.clustering.ranks import Ranks
+
+_THREADS_END = 0.2  # seconds
 
 
 @contextmanager
@@ -27,6 +30,8 @@ def launched() -> Iterator[Ranks]:
         yield Ranks.here()
     finally:
         distributed.destroy_process_group()
+        # Its threads end a moment later, and a process that ends before them is aborted.
+        time.sleep(_THREADS_END)
 
 
 def restarted() -> bool:

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from celrec.clustering.ranks import Ranks
 from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.shared_rows import SharedRows
@@ -18,6 +20,7 @@ from celrec.training.losses import LOSSES
 from celrec.training.moving import Moving
 from celrec.training.online_side import OnlineSide
 from celrec.training.online_trainer import OnlineTrainer
+from celrec.training.owned_side import OwnedSide
 from celrec.training.personal_side import PersonalSide
 from celrec.training.plain_side import PlainSide
 from celrec.training.row_descent import Descending
@@ -54,6 +57,8 @@ class Online:
     """Whether the latest events of the ids in a batch are learned with it, in `hard`."""
     own: Descending = field(default_factory=lambda: Descending(l2=0.1))
     """For what ids differ by from what they share, in tables where they may."""
+    beside_own: float = 1.0
+    """How many times as high the learning rate of shared rows is in such tables."""
     own_above: int = 50
     """How many events an id must have had to differ."""
     seed: int = 0
@@ -65,7 +70,10 @@ class Online:
             )
         if self.replay and self.assignment != "hard":
             raise CelrecError("replay needs assignment 'hard': only there are events kept")
-        for name in ("batch", "network_rate", "spread", "small", "most_rows", "temperature"):
+        for name in (
+            *("batch", "network_rate", "spread", "small", "most_rows", "temperature"),
+            "beside_own",
+        ):
             if not getattr(self, name) > 0:
                 raise CelrecError(f"{name} must be positive, not {getattr(self, name)}")
 
@@ -91,26 +99,37 @@ class Online:
             network_rate=factor * self.network_rate,
         )
 
-    def trainer(self, recommender: IdModel) -> OnlineTrainer:
-        """A trainer for a recommender, as this says."""
+    def trainer(self, recommender: IdModel, ranks: Ranks | None = None) -> OnlineTrainer:
+        """A trainer for a recommender, as this says.
+
+        Of several `ranks`, each has the users whose events it learns, and of all other ids those
+        that it owns: see `OwnedSide`.
+        """
+        ranks = ranks or Ranks.alone()
+        if ranks.size > 1:
+            self._check_ranks(recommender, ranks)
         tables = recommender.whole_tables
         sides: dict[str, OnlineSide] = {}
         for place, (name, whole) in enumerate(tables.items()):
-            table = whole.shared if isinstance(whole, PersonalEmbedding) else whole
+            table, shared = whole, self.shared
+            if isinstance(whole, PersonalEmbedding):
+                rate = self.beside_own * shared.learning_rate
+                table, shared = whole.shared, replace(shared, learning_rate=rate)
             if isinstance(table, PosteriorEmbedding):
                 sides[name] = SoftSide(
                     name,
                     table,
-                    self.shared,
+                    shared,
                     self.temperature,
                     merge_within=self.moving.merge_within,
                     seed=self.seed,
+                    ranks=ranks,
                 )
             elif isinstance(table, ClusteredEmbedding):
                 sides[name] = HardSide(
                     name,
                     table,
-                    self.shared,
+                    shared,
                     self.moving,
                     place,
                     len(tables),
@@ -124,7 +143,23 @@ class Online:
                 sides[name] = ComposedSide(name, table, self.plain)
             if isinstance(whole, PersonalEmbedding):
                 sides[name] = PersonalSide(sides[name], whole, self.own, self.own_above, place)
-        return OnlineTrainer(recommender, sides, self.network_rate, replay=self.replay)
+            if ranks.size > 1 and name != "users":
+                sides[name] = OwnedSide(sides[name], ranks)
+        return OnlineTrainer(recommender, sides, self.network_rate, replay=self.replay, ranks=ranks)
+
+    def _check_ranks(self, recommender: IdModel, ranks: Ranks) -> None:
+        """Complain about what only one process can learn."""
+        for name, table in recommender.whole_tables.items():
+            if not isinstance(table, PosteriorEmbedding | FullEmbedding):
+                raise CelrecError(
+                    f"{ranks.size} processes cannot learn {type(table).__name__} of {name} "
+                    "together; take preset 'default' of 'cel-lite' without personalisation, or one "
+                    "process"
+                )
+        if self.moving.merge_within is not None:
+            raise CelrecError(
+                f"merge_within: {ranks.size} processes merge no rows; leave it out, or take one"
+            )
 
     @torch.no_grad()
     def begin(self, recommender: IdModel, mean: float) -> None:

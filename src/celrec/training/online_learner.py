@@ -11,13 +11,16 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
+from celrec.clustering.ranks import Ranks
 from celrec.data.columns import further
 from celrec.data.id_column import IdColumn
 from celrec.data.interactions import Interactions
 from celrec.data.seen_items import SeenItems
 from celrec.data.streams.rejected import Rejected
+from celrec.data.table_bytes import to_bytes
 from celrec.errors import CelrecError
 from celrec.training.batch import Batch
+from celrec.training.crew import Crew
 from celrec.training.fit import Fit
 from celrec.training.fitting_events import FittingEvents
 from celrec.training.forgetting import Forgetting
@@ -27,10 +30,12 @@ from celrec.training.known_ids import KnownIds
 from celrec.training.learned import Learned
 from celrec.training.negatives import Negatives
 from celrec.training.online_trainer import OnlineTrainer
+from celrec.training.own_users import OwnUsers
 from celrec.training.plan import LITE, Plan
 from celrec.training.run_folder import Run, with_rows, write_run
 from celrec.training.seen_file import seen_in
 from celrec.training.seen_log import LATEST_SEEN
+from celrec.training.share import Share
 from celrec.training.silence import Silence
 from celrec.training.state_file import load_state, save_state
 from celrec.training.stream_model import online_settings, stream_model, stream_plan
@@ -60,12 +65,19 @@ class OnlineLearner:
         forgetting: Forgetting,
         seen: SeenItems,
         trainer: OnlineTrainer | None = None,
+        own_users: OwnUsers | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
-        """See `start` and `load`; a new trainer is made if none is given."""
-        self._how = online_settings(plan)
+        """See `start` and `load`; a new trainer is made if none is given.
+
+        Of several `ranks`, each knows its own users only, and all items.
+        """
+        self._how, self.ranks = online_settings(plan), ranks or Ranks.alone()
         self.plan, self.model, self.tables = plan, model, tables
         self.forgetting, self.seen = forgetting, seen
-        self.trainer = self._how.trainer(model) if trainer is None else trainer
+        self.trainer = self._how.trainer(model, self.ranks) if trainer is None else trainer
+        self.own_users = own_users or OwnUsers(self.ranks)
+        self._crew, self._users = Crew(self.ranks), self.own_users.total
 
     @classmethod
     def start(
@@ -75,15 +87,21 @@ class OnlineLearner:
         *,
         expected_ids: int | None = None,
         forget_after: Silence | None = None,
+        ranks: Ranks | None = None,
     ) -> OnlineLearner:
         """One that has learned nothing yet: see `OnlineRun.start`."""
+        if ranks is not None and ranks.size > 1 and forget_after is not None:
+            raise CelrecError(
+                f"forget_after {str(forget_after)!r}: {ranks.size} processes drop nobody together; "
+                "leave it out, or take one process"
+            )
         plan = stream_plan(plan, expected_ids)
         model = stream_model(plan, columns)
         forgetting = Forgetting(forget_after)
         forgetting.check(model, plan.embedding)
         moments = None if forget_after is None else np.empty(0, np.int64)
         tables = {name: KnownIds(moments=moments) for name in model.whole_tables}
-        return cls(plan, model, tables, forgetting, SeenItems(LATEST_SEEN))
+        return cls(plan, model, tables, forgetting, SeenItems(LATEST_SEEN), ranks=ranks)
 
     @classmethod
     def after(cls, fitted: Fit, plan: Plan, log: Interactions, seen: Interactions) -> OnlineLearner:
@@ -133,6 +151,30 @@ class OnlineLearner:
         learner.trainer.load_state_dict(state["trainer"])
         return learner, state["notes"]
 
+    def among(self, ranks: Ranks) -> OnlineLearner:
+        """What one of several processes has of what this one knows; this one is of no use then."""
+        if ranks.size == 1:
+            return self
+        if self.forgetting.after is not None:
+            raise CelrecError(
+                f"{ranks.size} processes cannot go on together with a run that drops silent ids "
+                f"({self.forgetting.after}); take one process"
+            )
+        users, total = self.tables["users"], len(self.tables["users"].ids)
+        own = OwnUsers(ranks).places(users.ids.ids)
+        users.keep(own)
+        self.seen.keep(own)
+        self.trainer.history.keep(own)
+        for name, side in self.trainer.sides.items():
+            known = len(self.tables[name].ids)
+            side.keep(own if name == "users" else np.arange(ranks.rank, known, ranks.size))
+        trainer = self._how.trainer(self.model, ranks)
+        trainer.load_state_dict(self.trainer.state_dict())
+        return OnlineLearner(
+            *(self.plan, self.model, self.tables, self.forgetting, self.seen, trainer),
+            *(OwnUsers(ranks, own, total), ranks),
+        )
+
     @property
     def events(self) -> int:
         """How many events were learned, those of later passes over the same data included."""
@@ -149,13 +191,22 @@ class OnlineLearner:
         return {name: self.forgetting.dropped.get(name, 0) for name in self.tables}
 
     @property
+    def known(self) -> dict[str, int]:
+        """How many ids of each kind are known, to all processes together."""
+        known = {name: len(table.ids) for name, table in self.tables.items()}
+        return known if self.ranks.size == 1 else {**known, "users": self._users}
+
+    @property
     def rows(self) -> dict[str, int]:
         """How many rows the table of each kind of ids has in use."""
         return {name: table.num_rows for name, table in self.model.whole_tables.items()}
 
     @property
     def nbytes(self) -> dict[str, int]:
-        """Bytes of the model, of what learning needs besides, of ids, and of what was seen."""
+        """Bytes of the model, of what learning needs besides, of ids, and of what was seen.
+
+        Of several processes, those of this one.
+        """
         return {
             "model": sum(tensor.nbytes for tensor in self.model.state_dict().values()),
             "training": self.trainer.nbytes,
@@ -167,41 +218,62 @@ class OnlineLearner:
         """Predict some events, then learn them, as one batch; those that do not fit are given back.
 
         The columns are those of `Events`. If the plan asks for negatives, these are learned with
-        the events, and told after them.
+        the events, and told after them. The first of several processes lets the others learn
+        the same: see `assist`.
         """
+        if self.ranks.size > 1 and self.ranks.first:
+            self._crew.tell("learn", data=to_bytes(events))
         frame, targets, unfit = FittingEvents.of(events, self.plan, self.events)
         names = ["user", "item", *map(further, self.model.column_names)]
         if missing := [name for name in names if name not in frame.columns]:
             raise CelrecError(f"events have no column {missing[0]!r}; name it to the source")
         moments = self.forgetting.moments(frame, self.events)
-        ids = [
-            table.numbers(frame.get_column(name))
-            for name, table in zip(names, self.tables.values(), strict=True)
-        ]
+        places = self.own_users.places(frame.get_column("user"))
+        numbers = self._numbers(frame.select(names), places)
+        ids = [numbers[0], *(one[places] for one in numbers[1:])]
         self.seen.add(*ids[:2])
-        events_of, happened = ids, targets
-        ids, targets = self._with_negatives(ids, targets)
-        before = [
-            table.counts_of(numbers)
-            for table, numbers in zip(self.tables.values(), ids[:2], strict=False)
-        ]
+        ids, outcome, where = self._with_negatives(ids, targets[places], places, len(targets))
+        known = zip(self.tables.values(), ids[:2], strict=False)
+        before = [table.counts_of(some) for table, some in known]
+        everything = np.append(targets, np.zeros(len(targets) * self.plan.negatives, np.float32))
         predictions = np.empty(0, np.float32)
-        if len(targets):
+        if len(everything):
             if not self.events:
-                self._begin(targets)
-            batch = Batch.of([torch.from_numpy(one) for one in ids], torch.from_numpy(targets))
-            outputs = self.trainer.step(batch)
-            predictions = self.model.loss.prediction(outputs).numpy()
+                self._begin(everything)
+            batch = Batch.of([torch.from_numpy(one) for one in ids], torch.from_numpy(outcome))
+            share = Share(torch.from_numpy(where), len(everything))
+            predictions = self.model.loss.prediction(self.trainer.step(batch, share=share)).numpy()
+            predictions, *before = self._told_by_all(share, predictions, *before)
             if not np.isfinite(predictions).all():
                 raise CelrecError(
                     f"after {self.events:,} events predictions are not finite any more; look for "
                     "targets far from all others, and start anew without them"
                 )
-            for table, numbers in zip(self.tables.values(), events_of, strict=True):
-                table.add(numbers, happened, moments)
+            mine = None if moments is None else moments[places]
+            self.tables["users"].add(numbers[0], targets[places], mine)
+            for table, some in zip([*self.tables.values()][1:], numbers[1:], strict=True):
+                table.add(some, targets, moments)
             if kept := self.forgetting.look(self.tables, self.trainer, self.events):
                 self.seen.keep(kept.get("users"), kept.get("items"))
-        return Learned(predictions, targets, *before), unfit
+        return Learned(predictions, everything, *before), unfit
+
+    def _numbers(self, frame: pl.DataFrame, places: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """The numbers of the users at these places, and of all other ids of some events."""
+        users, *others = zip(self.tables.values(), frame.get_columns(), strict=True)
+        own = users[1] if len(places) == len(frame) else users[1].gather(places)
+        return [users[0].numbers(own), *(table.numbers(ids) for table, ids in others)]
+
+    def _told_by_all(self, share: Share, *values: NDArray[Any]) -> list[NDArray[Any]]:
+        """What each process has for its share of a batch, for the whole batch."""
+        if self.ranks.size == 1:
+            return list(values)
+        told = torch.zeros(len(values), share.total + 1, dtype=torch.float64)
+        told[:, share.places] = torch.from_numpy(np.stack(values).astype(np.float64))
+        told[:, -1] = len(self.tables["users"].ids)
+        told = self.ranks.total(told)
+        self._users = int(told[0, -1])
+        rows = told[:, :-1].numpy()
+        return [row.astype(one.dtype) for row, one in zip(rows, values, strict=True)]
 
     def run(self, source: dict[str, Any], result: dict[str, Any]) -> Run:
         """What there is now, for questions; its model is this one, which may go on to learn."""
@@ -256,12 +328,19 @@ class OnlineLearner:
         }
 
     def _with_negatives(
-        self, ids: list[NDArray[np.int64]], targets: NDArray[np.float32]
-    ) -> tuple[list[NDArray[np.int64]], NDArray[np.float32]]:
-        """Beside the events, as many others of items known by now as the plan asks for."""
+        self,
+        ids: list[NDArray[np.int64]],
+        targets: NDArray[np.float32],
+        places: NDArray[np.int64],
+        total: int,
+    ) -> tuple[list[NDArray[np.int64]], NDArray[np.float32], NDArray[np.int64]]:
+        """Beside the events, as many others of items known by now as the plan asks for.
+
+        The events have these places among so many in `total`, behind which the others come.
+        """
         count = self.plan.negatives
         if not count or not len(targets):
-            return ids, targets
+            return ids, targets, places
         users = np.tile(ids[0], count)
         negatives = Negatives.of_seen(self.seen, ids[0], len(self.tables["items"].ids))
         # Another draw for each batch, that depends on nothing but how many events there were.
@@ -269,7 +348,9 @@ class OnlineLearner:
         items = negatives.draw(torch.from_numpy(users), generator).numpy()
         further_ids = [np.tile(one, 1 + count) for one in ids[2:]]
         both = [np.concatenate([ids[0], users]), np.concatenate([ids[1], items])]
-        return both + further_ids, np.concatenate([targets, np.zeros(len(users), np.float32)])
+        everywhere = np.concatenate([places + total * turn for turn in range(1 + count)])
+        targets = np.concatenate([targets, np.zeros(len(users), np.float32)])
+        return both + further_ids, targets, everywhere
 
     def _begin(self, targets: NDArray[np.float32]) -> None:
         """Let the first batch tell what targets are like."""

@@ -65,9 +65,16 @@ class OnlineSide(ABC):
 
     by_tangent: bool = False
     """Whether events are judged by tangents."""
+    meets_others: bool = False
+    """Whether other processes wait for it, even if it has no events of its own."""
 
     def __init__(self, name: str, table: Embedding) -> None:
         self.name, self.table = name, table
+
+    @property
+    def capacity(self) -> int:
+        """It can be asked for the ids below this one without growing."""
+        return self.table.num_embeddings
 
     @property
     def counts(self) -> NDArray[np.int64]:
@@ -130,6 +137,21 @@ class OnlineSide(ABC):
 
         `numbers` tells those by what they were, −1 for ids that are gone.
         """
+
+    def about_ids(self, ids: int) -> dict[str, Tensor]:
+        """All that is kept of each of the first ids, by name, with a row for each."""
+        raise CelrecError(
+            f"several processes cannot keep what {type(self).__name__} holds of {ids:,} ids; "
+            "take one process"
+        )
+
+    def take_up_ids(self, state: dict[str, Tensor]) -> None:
+        """Take up what `about_ids` told, of as many ids as there are."""
+        raise NotImplementedError
+
+    def take_up_rows(self, other: OnlineSide) -> None:
+        """Take up all that does not belong to single ids from a side of the same kind."""
+        raise NotImplementedError
 
     @property
     @abstractmethod

@@ -10,11 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from celrec.clustering.ranks import Ranks
 from celrec.data.replay_buffer import ReplayBuffer
 from celrec.training.batch import Batch
 from celrec.training.id_model import HISTORY, IdModel
 from celrec.training.losses import LOSSES
 from celrec.training.online_side import OnlineSide, Tangent
+from celrec.training.share import Share
 
 _PARTNERS = {"users": ("items", "item"), "items": ("users", "user")}
 """The side opposite to each, and the name of its ids in a batch."""
@@ -49,8 +51,13 @@ class OnlineTrainer:
         network_rate: float = 1e-3,
         *,
         replay: bool = False,
+        ranks: Ranks | None = None,
     ) -> None:
-        """With `replay`, the latest events of the ids in a batch are learned with it."""
+        """With `replay`, the latest events of the ids in a batch are learned with it.
+
+        Of several `ranks`, each learns a share of every batch, at the same time.
+        """
+        self._ranks = ranks or Ranks.alone()
         self.recommender, self.sides = recommender, dict(sides)
         held = {id(p) for table in recommender.whole_tables.values() for p in table.parameters()}
         self._network = [p for p in recommender.parameters() if id(p) not in held]
@@ -67,17 +74,19 @@ class OnlineTrainer:
 
     # What is not finite is told of by those who look at the outputs.
     @np.errstate(over="ignore", invalid="ignore")
-    def step(self, batch: Batch, *, again: bool = False) -> Tensor:
+    def step(self, batch: Batch, *, again: bool = False, share: Share | None = None) -> Tensor:
         """Learn from a batch of events; what the model put out for them before.
 
-        With `again` the events were learned before: in another pass over the same data.
+        With `again` the events were learned before: in another pass over the same data. `share`
+        tells which events of a batch of several processes these are.
         """
         count = len(batch.user)
-        if not count:
+        if share is None:
+            share = Share(torch.arange(count), count)
+        if not share.total:
             return torch.empty(0)
         self._make_room(batch)
-        moment = torch.arange(self.events, self.events + count)
-        batch = self._with_history(batch._replace(moment=moment))
+        batch = self._with_history(batch._replace(moment=self.events + share.places))
         learned = self._with_latest(batch) if self._replay and not again else batch
         vectors = self._look_up(learned)
         known = vectors
@@ -92,7 +101,9 @@ class OnlineTrainer:
         learning = [outputs, *leaves.values(), *self._network]
         steepness, *gradients = torch.autograd.grad(losses.sum(), learning, materialize_grads=True)
         pulls = dict(zip(leaves, gradients, strict=False))
-        self._descend(learned, pulls, gradients[len(leaves) :])
+        self._descend(
+            learned, pulls, gradients[len(leaves) :], len(learned.user) - count + share.total
+        )
         with torch.no_grad():
             outputs = outputs[:count]
             before = {name: vector[:count] for name, vector in vectors.items()}
@@ -104,8 +115,9 @@ class OnlineTrainer:
                     tangent = Tangent(outputs, slope, leaves[name][:count])
                 self._observe(side, batch, ids, before, tangent, again=again)
         if self.recommender.history_length and not again:
-            self.history.insert(batch.user.numpy(), item=batch.item.numpy(), moment=moment.numpy())
-        self.events += count
+            moments = (self.events + share.places).numpy()
+            self.history.insert(batch.user.numpy(), item=batch.item.numpy(), moment=moments)
+        self.events += share.total
         return outputs.detach()
 
     @property
@@ -174,7 +186,7 @@ class OnlineTrainer:
             batch, ids = batch.at(mine), ids[mine]
             vectors = {name: vector[mine] for name, vector in vectors.items()}
             tangent = None if tangent is None else Tangent(*(part[mine] for part in tangent))
-        if len(ids):
+        if len(ids) or side.meets_others:
             side.observe(batch, ids, vectors, self, again=again, tangent=tangent)
 
     def present(self, users: Tensor) -> Batch:
@@ -234,9 +246,19 @@ class OnlineTrainer:
         for name, side in self.sides.items():
             side.load_state_dict(state["sides"][name])
 
+    @torch.no_grad()
+    def take_up_network(self, other: OnlineTrainer) -> None:
+        """Take up all that is no table, and how many events there were."""
+        self.events = other.events
+        self.recommender.model.load_state_dict(other.recommender.model.state_dict())
+        for parameter, learned in zip(self._network, other._network, strict=True):
+            parameter.copy_(learned)
+        if self._optimizer is not None and other._optimizer is not None:
+            self._optimizer.load_state_dict(other._optimizer.state_dict())
+
     def _make_room(self, batch: Batch) -> None:
         for side, ids in zip(self.sides.values(), batch.ids(), strict=True):
-            known, most = side.table.num_embeddings, int(ids.max())
+            known, most = side.capacity, int(ids.max()) if len(ids) else -1
             if most >= known:  # by an eighth at least: to grow takes time for all ids
                 side.grow(max(most + 1, known * 9 // 8))
 
@@ -256,16 +278,19 @@ class OnlineTrainer:
         return vectors
 
     def _descend(
-        self, batch: Batch, gradients: dict[str, Tensor], network: Sequence[Tensor]
+        self, batch: Batch, gradients: dict[str, Tensor], network: Sequence[Tensor], count: int
     ) -> None:
+        """`count` is how many events all processes learn now."""
         for name, side in self.sides.items():
             gradient = gradients[name]
             if batch.history is not None and name == "items":
                 gradient = torch.cat([gradient, gradients[HISTORY][batch.history >= 0]])
             side.learn(gradient)
         if self._optimizer is not None:
-            for parameter, gradient in zip(self._network, network, strict=True):
-                parameter.grad = gradient / len(batch.user)
+            flat = self._ranks.total(torch.cat([gradient.reshape(-1) for gradient in network]))
+            sizes = [parameter.numel() for parameter in self._network]
+            for parameter, gradient in zip(self._network, torch.split(flat, sizes), strict=True):
+                parameter.grad = (gradient / count).view_as(parameter)
             self._optimizer.step()
 
     def _with_history(self, batch: Batch) -> Batch:

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.shared_rows import SharedRows
+from celrec.training.id_noise import id_noise
 from celrec.training.online_side import OnlineSide
 from celrec.training.row_descent import Descending, RowDescent
-
-_SCATTERED = 1 << 14  # rows at once: to scatter those of many new ids takes little room
 
 
 class PlainSide(OnlineSide):
@@ -59,12 +58,33 @@ class PlainSide(OnlineSide):
         if not isinstance(self.table, FullEmbedding):
             return
         rows = self.table.weight.detach()[first:-1]
-        rng = np.random.default_rng([self._seed, first])
-        for part in torch.split(rows, _SCATTERED):
-            noise = rng.standard_normal(part.shape).astype(np.float32)
-            part += self._spread * torch.from_numpy(noise)
+        for part, noise in id_noise(first, first + len(rows), rows.shape[1], self._seed):
+            rows[part] += self._spread * torch.from_numpy(noise)
         if self._how.non_negative:
             rows.abs_()
+
+    def about_ids(self, ids: int) -> dict[str, Tensor]:
+        """See `OnlineSide`. Only where ids have their own rows."""
+        if not isinstance(self.table, FullEmbedding):
+            return super().about_ids(ids)
+        rows = self.table.weight.detach()[:ids]
+        squares = self._descent.state_dict()["squares"][:ids]
+        return {"rows": rows, "squares": squares}
+
+    def take_up_ids(self, state: dict[str, Tensor]) -> None:
+        """See `OnlineSide`."""
+        count, squares = len(state["rows"]), self._descent.state_dict()["squares"]
+        self._rows.weight.detach()[:count] = state["rows"]
+        squares[:count] = state["squares"]
+
+    def take_up_rows(self, other: OnlineSide) -> None:
+        """See `OnlineSide`: that of unseen ids."""
+        for mine, others in zip(self._unseen(), _as_plain(other)._unseen(), strict=True):
+            mine.copy_(others)
+
+    def _unseen(self) -> tuple[Tensor, Tensor]:
+        """The row of unseen ids, and the sums of its descent."""
+        return self._rows.weight.detach()[-1:], self._descent.state_dict()["squares"][-1:]
 
     @property
     def nbytes(self) -> int:
@@ -78,3 +98,8 @@ class PlainSide(OnlineSide):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """See `OnlineSide`."""
         self._descent.load_state_dict(state["descent"])
+
+
+def _as_plain(side: OnlineSide) -> PlainSide:
+    assert isinstance(side, PlainSide)  # noqa: S101  (the same plan makes the same sides)
+    return side

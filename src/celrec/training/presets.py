@@ -80,7 +80,8 @@ _SOFT_RATINGS = replace(
     spread=0.3,
     most_rows=256,
     temperature=3.0,
-    own=Descending(learning_rate=0.03, l2=0.1),
+    own=Descending(learning_rate=0.1, l2=0.02),
+    beside_own=1 / 3,
 )
 ONLINE: dict[str, dict[str, Offline]] = {
     "nmf": {

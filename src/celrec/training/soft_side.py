@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from celrec.clustering.ranks import Ranks
 from celrec.data.replay_buffer import ReplayBuffer
 from celrec.embeddings.posterior import IMPOSSIBLE, STEPS_PER_BIT, PosteriorEmbedding
 from celrec.training._online_kernels import (
@@ -21,6 +22,7 @@ from celrec.training._online_kernels import (
     weigh,
 )
 from celrec.training.batch import Batch
+from celrec.training.id_noise import id_noise
 from celrec.training.losses import LOSSES
 from celrec.training.online_side import Judge, OnlineSide, Tangent
 from celrec.training.row_descent import Descending, RowDescent
@@ -29,7 +31,6 @@ _STEPS = STEPS_PER_BIT / math.log(2)  # in a unit of a loss that is a log likeli
 _VALUES = np.exp2(-np.arange(256, dtype=np.float32) / STEPS_PER_BIT)
 _VALUES[IMPOSSIBLE] = 0
 _SWEEP = 4096  # ids at once
-_SCATTERED = 256  # ids at once: what is worked on stays in the cache
 _COMPARE_EVERY = 100  # batches
 _SCATTER = 0.5  # the standard deviation of the logarithms of the weights of a new id
 
@@ -54,8 +55,12 @@ class SoftSide(OnlineSide):
         *,
         merge_within: float | None = None,
         seed: int = 0,
+        ranks: Ranks | None = None,
     ) -> None:
-        """Two rows that are no further apart than `merge_within` become one, to make room."""
+        """Two rows that are no further apart than `merge_within` become one, to make room.
+
+        Several `ranks` have the same rows, which learn from the ids of all, and their own ids.
+        """
         super().__init__(name, table)
         self._rows, self._how, self._seed = table, how, seed
         self._descent = RowDescent(table.weight, how)
@@ -65,7 +70,7 @@ class SoftSide(OnlineSide):
         self._looked_up = torch.empty(0, dtype=torch.int64)
         self._weights = np.empty((0, table.max_rows), np.float32)
         self._counter = ReplayBuffer(0, {})
-        self._events = 0
+        self._ranks = ranks or Ranks.alone()
 
     @property
     def counts(self) -> NDArray[np.int64]:
@@ -109,9 +114,13 @@ class SoftSide(OnlineSide):
         """A row's gradient is the sum over the batch, each with the row's weight there."""
         # So small products are several times as fast in NumPy.
         pulled = self._weights.T @ gradients.numpy()
+        weights = self._weights.sum(0)[:, None]
+        if self._ranks.size > 1:
+            of_all = self._ranks.total(torch.from_numpy(np.hstack([pulled, weights]))).numpy()
+            pulled, weights = np.ascontiguousarray(of_all[:, :-1]), of_all[:, -1:]
         self._learned = self._weights, gradients  # others may look up before these are seen
         if self._how.average:
-            pulled /= np.maximum(self._weights.sum(0), 1)[:, None]
+            pulled /= np.maximum(weights, 1)
         self._descent.descend(np.arange(len(pulled)), pulled)
 
     def observe(
@@ -132,6 +141,7 @@ class SoftSide(OnlineSide):
         else:
             self._counter.insert(numbers)
         evidence = self._rows.evidence.numpy()
+        moments = np.arange(len(ids)) if batch.moment is None else batch.moment.numpy()
         if tangent is not None and judge.kind in KNOWN_LOSSES:
             add_tangent_evidence(
                 evidence,
@@ -143,14 +153,13 @@ class SoftSide(OnlineSide):
                 batch.target.numpy(),
                 kept,
                 self._steps,
-                self._events,
+                moments,
                 judge.kind == "cross-entropy",
             )
         else:
             rows = torch.from_numpy(self._numbers()).unsqueeze(1)
             losses = judge.losses(self.name, batch, rows, vectors)
-            add_evidence(evidence, numbers, losses.numpy(), kept, self._steps, self._events)
-        self._events += len(ids)
+            add_evidence(evidence, numbers, losses.numpy(), kept, self._steps, moments)
         self._batches += 1
         if self._within is not None and self._batches % _COMPARE_EVERY == 0:
             self._make_room(self._within)
@@ -221,13 +230,35 @@ class SoftSide(OnlineSide):
         Where all have the same vector, they go on having it: what a row learns from each is
         the same as what the others do.
         """
-        rng = np.random.default_rng([self._seed, first])
-        for new in torch.split(self._rows.evidence[first:-1], _SCATTERED):
-            noise = torch.from_numpy(rng.standard_normal(new.shape, np.float32))
-            value = new + _SCATTER * _STEPS * noise
+        fresh = self._rows.evidence[first:-1]
+        for part, noise in id_noise(first, first + len(fresh), fresh.shape[1], self._seed):
+            new = fresh[part]
+            value = new + _SCATTER * _STEPS * torch.from_numpy(noise)
             value -= value.amin(1, keepdim=True)
             value = value.clamp(max=IMPOSSIBLE - 1).round().to(torch.uint8)
             new.copy_(torch.where(new == IMPOSSIBLE, new, value))
+
+    def about_ids(self, ids: int) -> dict[str, Tensor]:
+        """See `OnlineSide`."""
+        counts = torch.zeros(ids, dtype=torch.int64)
+        known = self.counts[:ids]
+        counts[: len(known)] = torch.from_numpy(known.copy())
+        return {"evidence": self._rows.evidence[:ids], "counts": counts}
+
+    def take_up_ids(self, state: dict[str, Tensor]) -> None:
+        """See `OnlineSide`."""
+        self._rows.evidence[: len(state["evidence"])] = state["evidence"]
+        self._counter.load_state_dict({"width": 0, "counts": state["counts"], "columns": {}})
+
+    def take_up_rows(self, other: OnlineSide) -> None:
+        """See `OnlineSide`."""
+        assert isinstance(other, SoftSide)  # noqa: S101  (the same plan makes the same sides)
+        rows, others = self._rows.state_dict(), other._rows.state_dict()
+        for name in ("weight", "_active"):
+            rows[name].copy_(others[name])
+        self._rows.evidence[-1] = other._rows.evidence[-1]
+        self._descent.load_state_dict(other._descent.state_dict())
+        self._batches = other._batches
 
     @property
     def nbytes(self) -> int:
@@ -239,12 +270,11 @@ class SoftSide(OnlineSide):
         return {
             "descent": self._descent.state_dict(),
             "counts": self._counter.state_dict(),
-            "events": self._events,
             "batches": self._batches,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """See `OnlineSide`."""
-        self._events, self._batches = int(state["events"]), int(state["batches"])
+        self._batches = int(state["batches"])
         self._counter.load_state_dict(state["counts"])
         self._descent.load_state_dict(state["descent"])
