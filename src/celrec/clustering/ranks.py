@@ -13,6 +13,7 @@ from torch import Tensor, distributed
 
 from celrec.errors import CelrecError
 
+_SMALL = 1 << 17  # values that all processes send to one
 _T = TypeVar("_T", float, Tensor)
 
 
@@ -55,12 +56,21 @@ class Ranks:
         if self.size == 1:
             return value
         if isinstance(value, Tensor):
+            if value.numel() * self.size <= _SMALL:
+                return self._small_total(value)
             summed = value.detach().clone(memory_format=torch.contiguous_format)
             distributed.all_reduce(summed, group=self._group)
             return summed
         number = torch.tensor(value, dtype=torch.float64)
         distributed.all_reduce(number, group=self._group)
         return float(number)
+
+    def _small_total(self, value: Tensor) -> Tensor:
+        """By one message to each, where latency is what takes time; summed in the same order."""
+        flat, size = value.detach().reshape(-1), value.numel()
+        every = [size] * self.size
+        found = self.exchanged(flat.repeat(self.size), every, every).view(self.size, size)
+        return found.sum(0, dtype=value.dtype).view(value.shape)
 
     def gathered(self, values: Tensor) -> list[Tensor]:
         """What all processes have, by their ranks: of any length, but one kind and width."""

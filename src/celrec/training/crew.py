@@ -10,6 +10,10 @@ import torch
 
 from celrec.clustering.ranks import Ranks
 
+_LENGTHS = 16  # bytes
+_FIRST = 1 << 16
+"""Bytes that are sent at once, whatever is said: one message takes less time than two."""
+
 
 class Word(NamedTuple):
     """What all are to do, and what they need for it."""
@@ -35,13 +39,21 @@ class Crew:
         if self.ranks.size == 1 or not self.ranks.first:
             return
         head = json.dumps([what, about or {}]).encode()
-        self.ranks.from_first(torch.tensor([len(head), len(data)]))
-        self.ranks.from_first(torch.from_numpy(np.frombuffer(head + data, np.uint8).copy()))
+        lengths = np.array([len(head), len(data)]).tobytes()
+        message = np.frombuffer(lengths + head + data, np.uint8)
+        first = np.zeros(_FIRST, np.uint8)
+        first[: len(message)] = message[:_FIRST]
+        self.ranks.from_first(torch.from_numpy(first))
+        if len(message) > _FIRST:
+            self.ranks.from_first(torch.from_numpy(message[_FIRST:].copy()))
 
     def heard(self) -> Word:
         """Wait for what the first process says."""
-        head, data = self.ranks.from_first(torch.zeros(2, dtype=torch.int64)).tolist()
-        told = self.ranks.from_first(torch.zeros(head + data, dtype=torch.uint8))
-        message = told.numpy().tobytes()
-        what, about = json.loads(message[:head])
-        return Word(what, about, message[head:])
+        message = self.ranks.from_first(torch.zeros(_FIRST, dtype=torch.uint8)).numpy().tobytes()
+        head, data = (int(one) for one in np.frombuffer(message[:_LENGTHS], np.int64))
+        rest = _LENGTHS + head + data - _FIRST
+        if rest > 0:
+            more = self.ranks.from_first(torch.zeros(rest, dtype=torch.uint8))
+            message += more.numpy().tobytes()
+        what, about = json.loads(message[_LENGTHS : _LENGTHS + head])
+        return Word(what, about, message[_LENGTHS + head : _LENGTHS + head + data])

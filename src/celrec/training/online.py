@@ -20,6 +20,7 @@ from celrec.training.losses import LOSSES
 from celrec.training.moving import Moving
 from celrec.training.online_side import OnlineSide
 from celrec.training.online_trainer import OnlineTrainer
+from celrec.training.owned_mixtures import OwnedMixtures
 from celrec.training.owned_side import OwnedSide
 from celrec.training.personal_side import PersonalSide
 from celrec.training.plain_side import PlainSide
@@ -123,7 +124,6 @@ class Online:
                     self.temperature,
                     merge_within=self.moving.merge_within,
                     seed=self.seed,
-                    ranks=ranks,
                 )
             elif isinstance(table, ClusteredEmbedding):
                 sides[name] = HardSide(
@@ -144,7 +144,7 @@ class Online:
             if isinstance(whole, PersonalEmbedding):
                 sides[name] = PersonalSide(sides[name], whole, self.own, self.own_above, place)
             if ranks.size > 1 and name != "users":
-                sides[name] = OwnedSide(sides[name], ranks)
+                sides[name] = _owned(sides[name], ranks)
         return OnlineTrainer(recommender, sides, self.network_rate, replay=self.replay, ranks=ranks)
 
     def _check_ranks(self, recommender: IdModel, ranks: Ranks) -> None:
@@ -183,3 +183,7 @@ class Online:
                 if scalars and isinstance(table, PosteriorEmbedding):
                     weight[:, -scalars:].normal_(0, self.scalars, generator=generator)
         recommender.model.set_mean(recommender.loss.output(mean))
+
+
+def _owned(side: OnlineSide, ranks: Ranks) -> OwnedSide:
+    return OwnedMixtures(side, ranks) if isinstance(side, SoftSide) else OwnedSide(side, ranks)

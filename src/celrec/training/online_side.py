@@ -89,8 +89,24 @@ class OnlineSide(ABC):
         """The vectors of ids that are known, without a graph."""
 
     @abstractmethod
+    def pull(self, gradients: Tensor) -> Tensor | None:
+        """What is to be summed over processes, given the gradients at what was looked up last.
+
+        None if nobody else has what learns from them.
+        """
+
+    @abstractmethod
+    def descend(self, pulled: Tensor | None) -> None:
+        """Descend, given the sum of what `pull` gave."""
+
     def learn(self, gradients: Tensor) -> None:
-        """Descend, given the gradients at the vectors that were looked up last."""
+        """Both, where there is one process."""
+        self.descend(self.pull(gradients))
+
+    def tell_owners(  # noqa: B027  (most own all of it)
+        self, batch: Batch, gradients: Tensor, tangent: Tangent | None
+    ) -> None:
+        """Tell other processes of events, whose gradients come first, before they are learned."""
 
     def without(self, batch: Batch, vectors: Mapping[str, Tensor], judge: Judge) -> Tensor:
         """The vectors as they would be had this batch not been observed, for it comes again."""

@@ -101,19 +101,21 @@ class OnlineTrainer:
         learning = [outputs, *leaves.values(), *self._network]
         steepness, *gradients = torch.autograd.grad(losses.sum(), learning, materialize_grads=True)
         pulls = dict(zip(leaves, gradients, strict=False))
-        self._descend(
-            learned, pulls, gradients[len(leaves) :], len(learned.user) - count + share.total
-        )
+        tangents: dict[str, Tangent] = {}
+        for name, side in self.sides.items():
+            if side.by_tangent and outputs.ndim == 1:
+                # Where the loss is level, nothing is to be learned whatever the slope is.
+                slope = (pulls[name][:count] / steepness[:count, None]).nan_to_num_(0, 0, 0)
+                tangents[name] = Tangent(
+                    outputs.detach()[:count], slope, leaves[name].detach()[:count]
+                )
+        everyone = len(learned.user) - count + share.total
+        self._descend(learned, pulls, gradients[len(leaves) :], everyone, tangents)
         with torch.no_grad():
             outputs = outputs[:count]
             before = {name: vector[:count] for name, vector in vectors.items()}
             for (name, side), ids in zip(self.sides.items(), batch.ids(), strict=True):
-                tangent = None
-                if side.by_tangent and outputs.ndim == 1:
-                    # Where the loss is level, nothing is to be learned whatever the slope is.
-                    slope = (pulls[name][:count] / steepness[:count, None]).nan_to_num_(0, 0, 0)
-                    tangent = Tangent(outputs, slope, leaves[name][:count])
-                self._observe(side, batch, ids, before, tangent, again=again)
+                self._observe(side, batch, ids, before, tangents.get(name), again=again)
         if self.recommender.history_length and not again:
             moments = (self.events + share.places).numpy()
             self.history.insert(batch.user.numpy(), item=batch.item.numpy(), moment=moments)
@@ -278,20 +280,36 @@ class OnlineTrainer:
         return vectors
 
     def _descend(
-        self, batch: Batch, gradients: dict[str, Tensor], network: Sequence[Tensor], count: int
+        self,
+        batch: Batch,
+        gradients: dict[str, Tensor],
+        network: Sequence[Tensor],
+        count: int,
+        tangents: Mapping[str, Tangent],
     ) -> None:
         """`count` is how many events all processes learn now."""
+        pulled = {}
         for name, side in self.sides.items():
             gradient = gradients[name]
             if batch.history is not None and name == "items":
                 gradient = torch.cat([gradient, gradients[HISTORY][batch.history >= 0]])
-            side.learn(gradient)
+            side.tell_owners(batch, gradient, tangents.get(name))
+            pulled[name] = side.pull(gradient)
+        parts = iter(self._totals([*(p for p in pulled.values() if p is not None), *network]))
+        for name, side in self.sides.items():
+            side.descend(None if pulled[name] is None else next(parts))
         if self._optimizer is not None:
-            flat = self._ranks.total(torch.cat([gradient.reshape(-1) for gradient in network]))
-            sizes = [parameter.numel() for parameter in self._network]
-            for parameter, gradient in zip(self._network, torch.split(flat, sizes), strict=True):
-                parameter.grad = (gradient / count).view_as(parameter)
+            for parameter, gradient in zip(self._network, parts, strict=True):
+                parameter.grad = gradient / count
             self._optimizer.step()
+
+    def _totals(self, parts: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The sums over all processes, by one message."""
+        if self._ranks.size == 1 or not parts:
+            return parts
+        flat = self._ranks.total(torch.cat([part.reshape(-1) for part in parts]))
+        sums = torch.split(flat, [part.numel() for part in parts])
+        return [total.view_as(part) for total, part in zip(sums, parts, strict=True)]
 
     def _with_history(self, batch: Batch) -> Batch:
         length = self.recommender.history_length

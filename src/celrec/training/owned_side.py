@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,18 +10,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from celrec.clustering.ranks import Ranks
-from celrec.errors import CelrecError
 from celrec.training.batch import Batch
-from celrec.training.online_side import Judge, OnlineSide, Tangent
+from celrec.training.online_side import OnlineSide, Tangent
 from celrec.training.routes import Routes
 
 
 class OwnedSide(OnlineSide):
     """Each id belongs to one of several processes: number n to rank n mod size, as n div size.
 
-    There its evidence is kept. Others ask the owner for its vector, and tell it of their events:
-    the gradient at the vector, and the tangent. So what is kept of ids is divided among the
-    processes, and what is sent depends on the events alone. Ids below 0 are looked up at home.
+    There all that is kept of it is. Others ask the owner for its vector, and tell it of the
+    gradients there. So what is kept of ids is divided among the processes, and what is sent
+    depends on the events alone. Ids below 0 are looked up at home.
     """
 
     meets_others = True
@@ -33,6 +31,7 @@ class OwnedSide(OnlineSide):
         self.inner, self._ranks = inner, ranks
         self.by_tangent = inner.by_tangent
         self._routes: Routes | None = None
+        self._gradients = torch.empty(0)
 
     def owned(self, ids: int) -> NDArray[np.int64]:
         """Those of the first ids that belong to this process."""
@@ -52,50 +51,35 @@ class OwnedSide(OnlineSide):
         """See `OnlineSide`."""
         self.inner.begin()
 
+    def asked(self, ids: Tensor) -> tuple[Routes, Tensor]:
+        """The way to the owners, and the numbers of what this process is asked for."""
+        size, known = self._ranks.size, ids >= 0
+        routes = Routes(torch.where(known, ids % size, self._ranks.rank), self._ranks)
+        numbers = routes.there(torch.where(known, ids // size, ids))
+        most, room = int(numbers.max()) if len(numbers) else -1, self.inner.capacity
+        if most >= room:  # by an eighth at least: to grow takes time for all ids
+            self.inner.grow(max(most + 1, room * 9 // 8))
+        return routes, numbers
+
     def lookup(self, ids: Tensor) -> Tensor:
         """See `OnlineSide`."""
-        self._routes, numbers = self._routed(ids)
-        self._make_room(numbers)
+        self._routes, numbers = self.asked(ids)
         return self._routes.back(self.inner.lookup(numbers))
 
-    def learn(self, gradients: Tensor) -> None:
+    def tell_owners(self, batch: Batch, gradients: Tensor, tangent: Tangent | None) -> None:
         """See `OnlineSide`."""
+        del batch, tangent
         assert self._routes is not None  # noqa: S101  (what is learned was looked up)
-        self.inner.learn(self._routes.there(gradients))
+        self._gradients = self._routes.there(gradients)
 
-    def observe(
-        self,
-        batch: Batch,
-        ids: Tensor,
-        vectors: Mapping[str, Tensor],
-        judge: Judge,
-        *,
-        again: bool,
-        tangent: Tangent | None = None,
-    ) -> None:
-        """Tell the owners of the events, by tangents."""
-        del vectors
-        if not self.by_tangent:
-            return
-        if tangent is None or batch.moment is None:
-            raise CelrecError(
-                f"{self._ranks.size} processes cannot learn a model with several outputs together; "
-                "take one process"
-            )
-        routes, numbers = self._routed(ids)
-        told = [tangent.output[:, None], tangent.slope, tangent.vector, batch.target[:, None]]
-        heard, moments = routes.there(torch.cat(told, 1)), routes.there(batch.moment)
-        # Evidence has limits, so that it matters what comes first.
-        moments, order = torch.sort(moments)
-        heard, numbers = heard[order], numbers[order]
-        dim = tangent.slope.shape[1]
-        output, slope, vector, target = (
-            part.contiguous() for part in torch.split(heard, [1, dim, dim, 1], 1)
-        )
-        there = Batch(numbers, numbers, target[:, 0], moment=moments)
-        if len(numbers):
-            of_others = Tangent(output[:, 0], slope, vector)
-            self.inner.observe(there, numbers, {}, judge, again=again, tangent=of_others)
+    def pull(self, gradients: Tensor) -> Tensor | None:
+        """See `OnlineSide`: from all that was told of the ids here."""
+        del gradients
+        return self.inner.pull(self._gradients)
+
+    def descend(self, pulled: Tensor | None) -> None:
+        """See `OnlineSide`."""
+        self.inner.descend(pulled)
 
     def grow(self, ids: int) -> None:
         """See `OnlineSide`: owners make room when they are asked."""
@@ -112,15 +96,3 @@ class OwnedSide(OnlineSide):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """See `OnlineSide`."""
         self.inner.load_state_dict(state)
-
-    def _routed(self, ids: Tensor) -> tuple[Routes, Tensor]:
-        """The way to the owners, and the numbers of what this process is asked for."""
-        size = self._ranks.size
-        known = ids >= 0
-        routes = Routes(torch.where(known, ids % size, self._ranks.rank), self._ranks)
-        return routes, routes.there(torch.where(known, ids // size, ids))
-
-    def _make_room(self, numbers: Tensor) -> None:
-        most, known = int(numbers.max()) if len(numbers) else -1, self.inner.capacity
-        if most >= known:  # by an eighth at least: to grow takes time for all ids
-            self.inner.grow(max(most + 1, known * 9 // 8))

@@ -36,9 +36,12 @@ class PlainSide(OnlineSide):
         self._looked_up = self._rows.row_of(ids)
         return self._rows.weight.detach().index_select(0, self._looked_up)
 
-    def learn(self, gradients: Tensor) -> None:
+    def pull(self, gradients: Tensor) -> None:
         """See `OnlineSide`."""
         self._descent.step(self._looked_up, gradients)
+
+    def descend(self, pulled: Tensor | None) -> None:
+        """See `OnlineSide`: that is done."""
 
     def grow(self, ids: int) -> None:
         """See `OnlineSide`."""

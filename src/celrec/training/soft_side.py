@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from celrec.clustering.ranks import Ranks
 from celrec.data.replay_buffer import ReplayBuffer
 from celrec.embeddings.posterior import IMPOSSIBLE, STEPS_PER_BIT, PosteriorEmbedding
 from celrec.training._online_kernels import (
@@ -55,12 +54,8 @@ class SoftSide(OnlineSide):
         *,
         merge_within: float | None = None,
         seed: int = 0,
-        ranks: Ranks | None = None,
     ) -> None:
-        """Two rows that are no further apart than `merge_within` become one, to make room.
-
-        Several `ranks` have the same rows, which learn from the ids of all, and their own ids.
-        """
+        """Two rows that are no further apart than `merge_within` become one, to make room."""
         super().__init__(name, table)
         self._rows, self._how, self._seed = table, how, seed
         self._descent = RowDescent(table.weight, how)
@@ -70,7 +65,6 @@ class SoftSide(OnlineSide):
         self._looked_up = torch.empty(0, dtype=torch.int64)
         self._weights = np.empty((0, table.max_rows), np.float32)
         self._counter = ReplayBuffer(0, {})
-        self._ranks = ranks or Ranks.alone()
 
     @property
     def counts(self) -> NDArray[np.int64]:
@@ -84,6 +78,21 @@ class SoftSide(OnlineSide):
         self._weights = np.empty((len(ids), len(rows)), np.float32)
         weigh(self._rows.evidence.numpy(), ids.numpy(), _VALUES, self._weights)
         return torch.from_numpy(self._weights @ rows)
+
+    @property
+    def rows(self) -> Tensor:
+        """The rows that are there."""
+        return torch.from_numpy(self._numbers())
+
+    def evidence_of(self, ids: Tensor) -> Tensor:
+        """What is known of ids, or of unseen ones where they are below 0."""
+        return self._rows.evidence[ids]
+
+    def weighed(self, evidence: Tensor) -> Tensor:
+        """The weights of the rows that are there, given such evidence."""
+        weights = np.empty((len(evidence), self._rows.num_rows), np.float32)
+        weigh(evidence.numpy(), np.arange(len(evidence)), _VALUES, weights)
+        return torch.from_numpy(weights)
 
     def without(self, batch: Batch, vectors: Mapping[str, Tensor], judge: Judge) -> Tensor:
         """See `OnlineSide`: w_k·exp(loss_k/τ) are the weights without an event."""
@@ -110,18 +119,26 @@ class SoftSide(OnlineSide):
         losses: NDArray[np.float32] = LOSSES[judge.kind].of_samples(outputs, target).numpy()
         return losses
 
-    def learn(self, gradients: Tensor) -> None:
-        """A row's gradient is the sum over the batch, each with the row's weight there."""
+    def pull(self, gradients: Tensor) -> Tensor:
+        """A row's gradient is the sum over the batch, each with the row's weight there.
+
+        The last column is the sum of the weights.
+        """
+        pulled = np.empty((self._weights.shape[1], gradients.shape[1] + 1), np.float32)
         # So small products are several times as fast in NumPy.
-        pulled = self._weights.T @ gradients.numpy()
-        weights = self._weights.sum(0)[:, None]
-        if self._ranks.size > 1:
-            of_all = self._ranks.total(torch.from_numpy(np.hstack([pulled, weights]))).numpy()
-            pulled, weights = np.ascontiguousarray(of_all[:, :-1]), of_all[:, -1:]
+        pulled[:, :-1] = self._weights.T @ gradients.numpy()
+        pulled[:, -1] = self._weights.sum(0)
         self._learned = self._weights, gradients  # others may look up before these are seen
+        return torch.from_numpy(pulled)
+
+    def descend(self, pulled: Tensor | None) -> None:
+        """See `OnlineSide`."""
+        assert pulled is not None  # noqa: S101  (it is what `pull` gave)
+        numbers = pulled.numpy()
+        slopes, weights = np.ascontiguousarray(numbers[:, :-1]), numbers[:, -1:]
         if self._how.average:
-            pulled /= np.maximum(weights, 1)
-        self._descent.descend(np.arange(len(pulled)), pulled)
+            slopes /= np.maximum(weights, 1)
+        self._descent.descend(np.arange(len(slopes)), slopes)
 
     def observe(
         self,
