@@ -39,9 +39,9 @@ def test_items_that_a_user_has_not_seen_are_learned_as_0(events):
             seen.setdefault(user, set()).add(item)
         told = {}
 
-        def step(given, told=told, before=learner.trainer.step):
+        def step(given, told=told, before=learner.trainer.step, **how):
             told["batch"] = given
-            return before(given)
+            return before(given, **how)
 
         learner.trainer.step, kept = step, learner.trainer.step
         learned, unfit = learner.learn(batch)
