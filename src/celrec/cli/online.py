@@ -147,7 +147,7 @@ def online(
     Stop it at any time, and give the same command again: it goes on after the last
     checkpoint, and no event is lost or learned twice. Events that cannot be used are set
     aside in RUN/rejected.jsonl. Several processes learn together if torchrun starts them:
-    torchrun --nproc-per-node 2 -m celrec online ... What they keep, any number can go on with.
+    torchrun --nproc-per-node 2 -m -- celrec online ... What they keep, any number goes on with.
 
     Example: celrec online events.csv --run run --loss cross-entropy --positive 4
     """

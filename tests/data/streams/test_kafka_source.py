@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import NamedTuple
 
 import pytest
 
@@ -257,3 +258,37 @@ def test_mistakes_are_told_and_credentials_never_shown(kafka_topic, closed_port,
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     with pytest.raises(CelrecError, match=r"pip install 'celrec\[stream\]'"):
         KafkaSource(cluster.servers, topic)
+
+
+def test_a_coordinator_that_is_not_there_yet_is_asked_again(make, kafka_topic, monkeypatch):
+    from confluent_kafka import KafkaError
+
+    cluster, topic = kafka_topic
+    cluster.send(topic, *map(event, range(4)), partition=1)
+    source = make()
+    source.acknowledge(gathered(source, 4, size=2)[0].offset)
+    again = make()
+    consumer, answers = again._topic._consumer, [KafkaError._WAIT_COORD] * 2
+
+    class Slow:
+        def __getattr__(self, name):
+            return getattr(consumer, name)
+
+        def committed(self, places, timeout):
+            found = consumer.committed(places, timeout=timeout)
+            if not answers:
+                return found
+            problem = KafkaError(answers.pop())
+            return [Failed(place.partition, problem) for place in found]
+
+    monkeypatch.setattr(again._topic, "_consumer", Slow())
+    assert users(gathered(again, 2)) == [2, 3]
+    assert answers == []
+
+
+class Failed(NamedTuple):
+    """A place that nothing is known of."""
+
+    partition: int
+    error: object
+    offset: int = -1001

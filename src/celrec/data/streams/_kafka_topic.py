@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from celrec.data.streams.rejected import Rejected
 from celrec.errors import CelrecError
 
 _ANSWER = 10.0  # seconds that a broker may take to answer
+_TRIES, _BETWEEN = 10, 0.2  # times and seconds, for a coordinator to be there
 _MOST = 1_000_000  # messages that the client takes at once
 _SECRETS = ("password", "secret", "pem")
 
@@ -73,11 +75,7 @@ class KafkaTopic:
             if topic.error is not None:
                 raise CelrecError(f"{self}: {topic.error.str()}; create the topic, or correct it")
             everywhere = [self._kafka.TopicPartition(self._topic, p) for p in topic.partitions]
-            committed = {
-                place.partition: place.offset
-                for place in self._consumer.committed(everywhere, timeout=_ANSWER)
-                if place.offset >= 0
-            }
+            committed = self._committed(everywhere)
             ranges = {
                 place.partition: self._consumer.get_watermark_offsets(place, timeout=_ANSWER)
                 for place in everywhere
@@ -98,6 +96,19 @@ class KafkaTopic:
         with self._answering():
             self._consumer.assign(self._places(positions))
         return positions, tuple(gone)
+
+    def _committed(self, places: list[Any]) -> dict[int, int]:
+        """Where the group reads on, for partitions of which it has committed anything.
+
+        A coordinator that is just being chosen answers with errors, for a short time.
+        """
+        for _ in range(_TRIES):
+            found = self._consumer.committed(places, timeout=_ANSWER)
+            errors = [place.error for place in found if place.error is not None]
+            if not errors:
+                return {place.partition: place.offset for place in found if place.offset >= 0}
+            time.sleep(_BETWEEN)
+        raise self._kafka.KafkaException(errors[0])
 
     def read(self, count: int, seconds: float) -> list[Message]:
         """What comes within some seconds."""
