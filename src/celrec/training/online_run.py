@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -297,7 +298,8 @@ class OnlineRun:
 
     def close(self) -> None:
         """Let other processes work on the run. What came after the last checkpoint is gone."""
-        self._crew.tell("end")
+        with suppress(RuntimeError):  # where an error has ended the others, nobody listens
+            self._crew.tell("end")
         self._rejected.close()
         self._lock.release()
 
