@@ -1,7 +1,6 @@
-"""How fast events are learned: against hashing, with their number, and with that of clusters.
+"""How fast the events of Book-Crossing are learned, beside hashing.
 
-    python benchmarks/online.py              # throughput on Book-Crossing
-    python benchmarks/online.py --scale      # time against events, and against clusters
+    python benchmarks/online.py
 
 The same model code and the same row descent for all methods, rows of 8 numbers and a scalar, a
 twentieth of a full table's, batches of 256 events, one thread. Times are those of the processor,
@@ -9,9 +8,7 @@ in turns, so that what else the machine does falls on all alike; what is told is
 ratios to hashing in each turn.
 """
 
-import argparse
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
@@ -19,7 +16,6 @@ import numpy as np
 import torch
 
 from celrec import Interactions, load_dataset
-from celrec.experiments.conversion_stream import ConversionStream
 from celrec.training.batch import Batch
 from celrec.training.building import make_model
 from celrec.training.online_trainer import OnlineTrainer
@@ -101,48 +97,6 @@ def throughput() -> None:
             print(f"| {model} | {name} | {1e6 * each:.2f} | {1 / each:,.0f} | {ratio:.2f} |")
 
 
-def stream(events: int) -> Iterator[list[Batch]]:
-    """Conversions of ids that appear in the course of time, dense in order of appearance."""
-    users, items = events // 10, events // 100
-    planted = ConversionStream(
-        events, users, items, user_clusters=20, item_clusters=20, late=0.9, own=0.5
-    )
-    return map(batches_of, planted.batches())
-
-
-def time_of(trainer: OnlineTrainer, batches: list[Batch]) -> float:
-    begun = time.process_time()
-    for batch in batches:
-        trainer.step(batch)
-    return time.process_time() - begun
-
-
-def scale() -> None:
-    print("| method | events | seconds | µs an event |\n|---|---|---|---|")
-    for name in ("modulo", "cel-lite", "cel-lite hard"):
-        known = {}
-        for part in stream(10**4):  # compiles what is not compiled yet
-            time_of(make_trainer(name, "mf", compression="1000"), part)
-        for events in (10**5, 10**6, 10**7):
-            trainer = make_trainer(name, "mf", compression="1000")
-            taken = sum(time_of(trainer, part) for part in stream(events))
-            known[events] = taken
-            print(f"| {name} | {events:,} | {taken:.1f} | {1e6 * taken / events:.2f} |", flush=True)
-        slope = np.polyfit(np.log(list(known)), np.log(list(known.values())), 1)[0]
-        print(f"| {name} | slope | {slope:.3f} | |", flush=True)
-    print("| clusters | clusters there | µs an event |\n|---|---|---|")
-    for clusters in (10**2, 10**3, 10**4):
-        trainer = make_trainer("cel-lite hard", "mf", compression=str(clusters), limit=10)
-        *before, last = stream(10**6)
-        for part in before:
-            time_of(trainer, part)
-        there = [side.table.num_rows for side in trainer.sides.values()]
-        taken = time_of(trainer, last) / sum(len(batch.user) for batch in last)
-        print(f"| {clusters:,} | {there} | {1e6 * taken:.2f} |", flush=True)
-
-
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--scale", action="store_true")
     torch.set_num_threads(1)
-    scale() if parser.parse_args().scale else throughput()
+    throughput()

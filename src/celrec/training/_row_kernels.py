@@ -54,8 +54,18 @@ def descend_rows(
     pull: float,
     adaptive: bool,
     least: float,
-) -> None:
-    """One step of gradient descent or AdaGrad for some rows, all different."""
+) -> np.float32:
+    """One step of gradient descent or AdaGrad for some rows, all different.
+
+    What is returned means nothing: it stands for having looked at all rows once. Memory answers
+    several questions at a time if none waits for the answer to another, which halves the time
+    where a table is too large for a cache.
+    """
+    early = np.float32(0)
+    for event in range(len(rows)):
+        early += weight[rows[event], 0]
+        if adaptive:
+            early += squares[rows[event], 0]
     for event in range(len(rows)):
         row = rows[event]
         for d in range(weight.shape[1]):
@@ -65,3 +75,4 @@ def descend_rows(
                 squares[row, d] += gradient * gradient
                 step /= np.sqrt(squares[row, d])
             weight[row, d] = max(weight[row, d] - step, least)
+    return early
