@@ -34,6 +34,17 @@ class ClusterCollisionModule(ManagedCollisionModule):  # type: ignore[misc]  # n
         clusterer = Clusterer(clusters, optimizer, objective)
 
     The table must have one feature, so that it is clear whose bag a sample's is.
+
+    In a `DistributedModelParallel` model, leave the collection of such tables out of the plan:
+    they are small, so each process has them, while others are sharded. With `DistributedEvidence`
+    all processes make the same moves. Evidence looks at the module within:
+
+        model = DistributedModelParallel(model, plan=plan, sharders=sharders)
+        evidence = BagEvidence(clusters, model.module)
+        clusterer = Clusterer(clusters.table, optimizer, DistributedEvidence(evidence))
+
+    Sharded tables meet in every forward pass. So let the largest bags of ids in clusters be
+    equally large in the batches of all processes: evidence makes a pass for each of their places.
     """
 
     def __init__(self, collection: EmbeddingBagCollection, name: str, num_ids: int) -> None:
