@@ -57,6 +57,7 @@ class Made:
             *(self.ids, self.assignment, CLUSTERS, tried, moment, self.weight, self.mean, prior),
             *(self.owner, self.outputs, self.slopes, self.vectors, self.targets),
             loss == "cross-entropy",
+            np.arange(len(self.ids)),
         )
 
     def drawn(self, tried, moment=7):

@@ -56,6 +56,40 @@ PLANS = {
         "rank": 4,
         "loss": "cross-entropy",
     },
+    "hard": {"model": "mf", "preset": "hard", "side": "both", "compression": "12", "rank": 4},
+    "hard deepfm": {
+        "model": "deepfm",
+        "preset": "hard",
+        "side": "both",
+        "compression": "12",
+        "rank": 4,
+        "loss": "cross-entropy",
+    },
+    "hard din, shops": {
+        "model": "din",
+        "preset": "hard",
+        "side": "both",
+        "compression": "12",
+        "rank": 4,
+        "loss": "cross-entropy",
+    },
+    "hard clicks, items only": {
+        "model": "mf",
+        "preset": "hard",
+        "side": "items",
+        "compression": "12",
+        "rank": 4,
+        "negatives": 2,
+    },
+    "paper": {"model": "nmf", "preset": "paper", "side": "both", "compression": "12", "rank": 4},
+    "paper din, shops": {
+        "model": "din",
+        "preset": "paper",
+        "side": "both",
+        "compression": "30",
+        "rank": 4,
+        "loss": "cross-entropy",
+    },
 }
 SAME_START = ("mf", "deepfm", "din, shops")
 """Those with no rows that begin by chance for each number, nor negatives."""

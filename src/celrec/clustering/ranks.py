@@ -67,10 +67,13 @@ class Ranks:
 
     def _small_total(self, value: Tensor) -> Tensor:
         """By one message to each, where latency is what takes time; summed in the same order."""
-        flat, size = value.detach().reshape(-1), value.numel()
-        every = [size] * self.size
-        found = self.exchanged(flat.repeat(self.size), every, every).view(self.size, size)
-        return found.sum(0, dtype=value.dtype).view(value.shape)
+        return self.stacked(value).sum(0, dtype=value.dtype)
+
+    def stacked(self, value: Tensor) -> Tensor:
+        """(size, …): what each process has, by its rank; of one shape everywhere."""
+        flat, every = value.detach().reshape(-1), [value.numel()] * self.size
+        found = self.exchanged(flat.repeat(self.size), every, every)
+        return found.view(self.size, *value.shape)
 
     def gathered(self, values: Tensor) -> list[Tensor]:
         """What all processes have, by their ranks: of any length, but one kind and width."""

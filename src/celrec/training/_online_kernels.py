@@ -159,22 +159,31 @@ def add_tangent_evidence(
 
 
 @compiled
-def _draw(drawn: NDArray[Any], member: int, own: int, clusters: int, moment: int) -> None:
+def _draw(drawn: NDArray[Any], key: int, own: int, clusters: int, moment: int) -> None:
     """Put the own cluster in the first place, and others by chance after it, perhaps repeated."""
     drawn[0] = own
-    first = _mixed(np.uint64(moment) ^ _mixed(np.uint64(member)))
+    first = _mixed(np.uint64(moment) ^ _mixed(np.uint64(key)))
     for number in range(1, len(drawn)):
         bits = _mixed(first + np.uint64(number))
         drawn[number] = np.int64((bits >> np.uint64(32)) * np.uint64(clusters) >> np.uint64(32))
 
 
 @compiled
-def draw_candidates(own: Ints, clusters: int, count: int, moment: int) -> Ints:
-    """(count + 1, ids): the own cluster, and `count` drawn at random, perhaps repeated."""
+def draw_candidates_by(keys: Ints, own: Ints, clusters: int, count: int, moment: int) -> Ints:
+    """(count + 1, ids): the own cluster, and `count` drawn at random, perhaps repeated.
+
+    The same for the same key, moment and number of clusters.
+    """
     drawn = np.empty((len(own), count + 1), np.int64)
     for member in range(len(own)):
-        _draw(drawn[member], member, own[member], clusters, moment)
+        _draw(drawn[member], keys[member], own[member], clusters, moment)
     return drawn.T
+
+
+@compiled
+def draw_candidates(own: Ints, clusters: int, count: int, moment: int) -> Ints:
+    """The same by the places of the ids."""
+    return draw_candidates_by(np.arange(len(own)), own, clusters, count, moment)
 
 
 @compiled
@@ -193,8 +202,9 @@ def choose_by_tangents(
     vectors: Floats,
     targets: Floats,
     logistic: bool,
+    keys: Ints,
 ) -> Ints:
-    """For each id the best of the clusters that `draw_candidates` draws; its own if none is better.
+    """For each id the best of what `draw_candidates_by` draws by keys; its own if none is better.
 
     Best is the least Σ loss + prior/2·‖row − mean‖², the sum being over the events that `owner`
     puts with the id: it must not decrease.
@@ -205,7 +215,7 @@ def choose_by_tangents(
     losses, total = np.empty(count + 1, np.float32), np.empty(count + 1, np.float32)
     event, half = 0, np.float32(prior / 2)
     for member in range(len(ids)):
-        _draw(drawn, member, assignment[ids[member]], clusters, moment)
+        _draw(drawn, keys[member], assignment[ids[member]], clusters, moment)
         total[:] = 0
         for d in range(weight.shape[1]):
             for k in range(count + 1):

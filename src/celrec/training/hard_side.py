@@ -19,9 +19,10 @@ from celrec.training.kept_events import KeptEvents
 from celrec.training.latest_evidence import LatestEvidence
 from celrec.training.members import Members
 from celrec.training.moving import Moving
-from celrec.training.online_side import Judge, Tangent
+from celrec.training.online_side import Judge, OnlineSide, Tangent
 from celrec.training.plain_side import PlainSide
 from celrec.training.row_descent import Descending
+from celrec.training.waiting import Waiting
 
 _SWEEP = 4096  # ids at once
 _GROWTH = 8  # looks are no further apart than what there was before, divided by this
@@ -69,10 +70,10 @@ class HardSide(PlainSide):
         self._evidence = LatestEvidence(name, table, self.buffer, moving)
         self._mean = torch.zeros(table.embedding_dim)
         self._free: int | None = None
-        self._due: list[NDArray[np.int64]] = []
-        """Who is to be judged at the next look, perhaps repeated."""
-        self._seen: list[NDArray[np.int64]] = []
-        """Whose events have come since the last look, perhaps repeated."""
+        self._due = Waiting()
+        """Who is to be judged at the next look."""
+        self._seen = Waiting()
+        """Whose events have come since the last look."""
         self.events = self.moved = self._looked = 0
 
     @property
@@ -100,8 +101,7 @@ class HardSide(PlainSide):
     ) -> None:
         """Keep the events; where it is time for it, move ids and split clusters."""
         del tangent  # an id is judged by more events than these
-        share = max(0.01, 10 / (10 + self.events / max(len(ids), 1)))
-        approach(self._mean.numpy(), vectors[self.name].numpy(), share)
+        self._approach(vectors[self.name], len(ids))
         self.events += len(ids)
         if again:
             different, times, before = tally(ids.numpy(), self.buffer.counts)
@@ -114,15 +114,23 @@ class HardSide(PlainSide):
         if self._moving.schedule == "always" and not again:
             self._reassign(different, judge)
         else:
-            self._due.append(due)
-        self._seen.append(different)
-        if self.events - self._looked >= min(self._moving.every, self.events // _GROWTH):
+            self._due.add(due)
+        self._seen.add(different)
+        if self._is_time():
             self._look(judge)
+
+    def _approach(self, vectors: Tensor, count: int) -> None:
+        """Bring the mean row nearer to that of a batch with so many events."""
+        share = max(0.01, 10 / (10 + self.events / max(count, 1)))
+        approach(self._mean.numpy(), vectors.numpy(), share)
+
+    def _is_time(self) -> bool:
+        """Whether it is time for a look."""
+        return self.events - self._looked >= min(self._moving.every, self.events // _GROWTH)
 
     def _look(self, judge: Judge) -> None:
         """Move ids and split clusters, for all events since the last time."""
-        due, seen = _together(self._due), _together(self._seen)
-        self._due, self._seen, self._looked = [], [], self.events
+        due, seen, self._looked = self._due.taken(), self._seen.taken(), self.events
         self._reassign(due, judge)
         if self._moving.own_row_above is not None:
             self._part(seen[self.buffer.counts[seen] > self._moving.own_row_above])
@@ -149,7 +157,50 @@ class HardSide(PlainSide):
         super().keep(ids)
         self.members.keep(ids, clusters, self.buffer.counts)
         self.buffer.keep(ids)
-        self._due, self._seen = ([_among(ids, _together(p))] for p in (self._due, self._seen))
+        self._due.keep(ids)
+        self._seen.keep(ids)
+
+    def share(self, ids: NDArray[np.int64]) -> None:
+        """See `OnlineSide`. All clusters stay, and their lists of members are in a new order."""
+        self._clusters.share(torch.from_numpy(ids))
+        self.buffer.keep(ids)
+        self.members.gather(self.buffer.counts)
+        self._due.keep(ids)
+        self._seen.keep(ids)
+
+    def about_ids(self, ids: int) -> dict[str, Tensor]:
+        """See `OnlineSide`."""
+        kept = self.buffer.state_dict()
+        return {
+            "assignment": self._clusters.assignment[:ids],
+            "due": self._due.flags(ids),
+            "seen": self._seen.flags(ids),
+            "counts": kept["counts"][:ids],
+            **{f"event {name}": column[:ids] for name, column in kept["columns"].items()},
+        }
+
+    def take_up_ids(self, state: dict[str, Tensor]) -> None:
+        """See `OnlineSide`."""
+        names = [name for name in state if name.startswith("event ")]
+        columns = {name.removeprefix("event "): state[name] for name in names}
+        width, counts = self.buffer.width, state["counts"]
+        self.buffer.load_state_dict({"width": width, "counts": counts, "columns": columns})
+        self._clusters.assignment[: len(counts)] = state["assignment"]
+        self.members.gather(self.buffer.counts)
+        self._due, self._seen = (
+            Waiting(np.flatnonzero(state[name].numpy())) for name in ("due", "seen")
+        )
+
+    def take_up_rows(self, other: OnlineSide) -> None:
+        """See `OnlineSide`."""
+        assert isinstance(other, HardSide)  # noqa: S101  (the same plan makes the same sides)
+        mine, others = self._clusters.state_dict(), other._clusters.state_dict()
+        for name in ("weight", "parent", "_active"):
+            mine[name].copy_(others[name])
+        mine["assignment"].fill_(other._clusters.unseen_cluster)
+        self._descent.load_state_dict(other._descent.state_dict())
+        self._mean = other._mean.clone()
+        self.events, self.moved, self._looked = other.events, other.moved, other._looked
 
     def renumber(self, place: int, numbers: NDArray[np.int64]) -> None:
         """See `OnlineSide`."""
@@ -167,8 +218,8 @@ class HardSide(PlainSide):
             "members": self.members.state_dict(),
             "buffer": self.buffer.state_dict(),
             "mean": self._mean,
-            "due": torch.from_numpy(_together(self._due)),
-            "seen": torch.from_numpy(_together(self._seen)),
+            "due": torch.from_numpy(self._due.all()),
+            "seen": torch.from_numpy(self._seen.all()),
             "looked": self._looked,
             "events": self.events,
             "moved": self.moved,
@@ -180,15 +231,18 @@ class HardSide(PlainSide):
         self.members.load_state_dict(state["members"])
         self.buffer.load_state_dict(state["buffer"])
         self._mean = state["mean"].clone()
-        self._due, self._seen = [state["due"].numpy().copy()], [state["seen"].numpy().copy()]
+        self._due, self._seen = (Waiting(state[name].numpy().copy()) for name in ("due", "seen"))
         self._looked = int(state["looked"])
         self.events, self.moved = int(state["events"]), int(state["moved"])
 
     def _reassign(self, ids: NDArray[np.int64], judge: Judge) -> None:
         if self._clusters.num_clusters > 1 and len(ids) and self._moving.candidates:
-            moment = (self.events ^ (self._seed << 32)) % 2**63
-            best = self._evidence.best(ids, self._mean, moment, judge)
+            best = self._evidence.best(ids, self._mean, self._moment(), judge)
             self.moved += self.members.move(ids, best, self.buffer.counts)
+
+    def _moment(self) -> int:
+        """What clusters are drawn by: another number after each batch."""
+        return (self.events ^ (self._seed << 32)) % 2**63
 
     def _part(self, warm: NDArray[np.int64]) -> None:
         """Give ids clusters of their own, as long as there are rows."""
@@ -203,14 +257,18 @@ class HardSide(PlainSide):
 
     def _split_crowded(self, ids: NDArray[np.int64], judge: Judge) -> None:
         """Split the clusters of these ids that have too many events, those with most first."""
-        limit = self._moving.limit
-        most = 2 * float(limit(self.members.all_events) if callable(limit) else limit)
+        most = self._most(self.members.all_events)
         while len(crowded := self.members.crowded(ids, most)):
             room = self._room(int(crowded[0]))
             if not room:
                 return
             # All at once: a split changes no vector, and so no gradient of others.
             ids = np.concatenate([ids, self._split(crowded[:room], room, most, judge)])
+
+    def _most(self, events: int) -> float:
+        """How many events a cluster may have, when there are so many in all."""
+        limit = self._moving.limit
+        return 2 * float(limit(events) if callable(limit) else limit)
 
     def _room(self, cluster: int) -> int:
         """How many clusters can be opened; two that are alike are merged if there is no other."""
@@ -262,15 +320,3 @@ class HardSide(PlainSide):
             self._clusters.reopen(int(new[0]), int(parents[0]))
         self._descent.copy(parents, new)
         return new
-
-
-def _together(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """The different ids in any of them, in ascending order."""
-    if len(parts) == 1:
-        return parts[0]
-    return np.unique(np.concatenate([np.empty(0, np.int64), *parts]))
-
-
-def _among(kept: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The places in `kept` of those of the ids that are there; both ascend."""
-    return np.flatnonzero(np.isin(kept, ids))

@@ -12,7 +12,7 @@ from celrec.training._online_kernels import (
     KNOWN_LOSSES,
     add_tangent_pulls,
     choose_by_tangents,
-    draw_candidates,
+    draw_candidates_by,
 )
 from celrec.training.batch import Batch
 from celrec.training.kept_events import KeptEvents
@@ -33,12 +33,19 @@ class LatestEvidence:
         self._side, self._table, self._kept, self._moving = side, table, kept, moving
 
     def best(
-        self, ids: NDArray[np.int64], mean: Tensor, moment: int, judge: Judge
+        self,
+        ids: NDArray[np.int64],
+        mean: Tensor,
+        moment: int,
+        judge: Judge,
+        keys: NDArray[np.int64] | None = None,
     ) -> NDArray[np.int64]:
         """The best cluster for each id, of its own and some that `moment` draws at random.
 
-        That is argmin_k Σ_{latest events} loss(row k) + prior/2·‖row k − mean‖².
+        That is argmin_k Σ_{latest events} loss(row k) + prior/2·‖row k − mean‖². Which are drawn
+        depends on the key of the id: its place among `ids`, if none are given.
         """
+        keys = np.arange(len(ids)) if keys is None else keys
         owner, batch = self._kept.replay(ids)
         clusters, moving = self._table.num_clusters, self._moving
         assignment = self._table.assignment.numpy()
@@ -47,7 +54,7 @@ class LatestEvidence:
             tangent = judge.tangent(self._side, batch)
         if tangent is None:
             own = assignment[ids].astype(np.int64)
-            drawn = draw_candidates(own, clusters, moving.candidates, moment)
+            drawn = draw_candidates_by(keys, own, clusters, moving.candidates, moment)
             return self._best_of(drawn, mean, owner, batch, judge)
         return choose_by_tangents(
             ids,
@@ -64,6 +71,7 @@ class LatestEvidence:
             tangent.vector.numpy(),
             batch.target.numpy(),
             judge.kind == "cross-entropy",
+            keys,
         )
 
     def _best_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 
@@ -13,6 +14,7 @@ from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.shared_rows import SharedRows
 from celrec.errors import CelrecError
+from celrec.training._online_kernels import KNOWN_LOSSES
 from celrec.training.composed_side import ComposedSide
 from celrec.training.hard_side import HardSide
 from celrec.training.id_model import IdModel
@@ -25,6 +27,8 @@ from celrec.training.owned_side import OwnedSide
 from celrec.training.personal_side import PersonalSide
 from celrec.training.plain_side import PlainSide
 from celrec.training.row_descent import Descending
+from celrec.training.shared_clusters import SharedClusters
+from celrec.training.shared_trainer import SharedTrainer
 from celrec.training.soft_side import SoftSide
 
 ASSIGNMENTS = ("soft", "hard")
@@ -126,16 +130,16 @@ class Online:
                     seed=self.seed,
                 )
             elif isinstance(table, ClusteredEmbedding):
-                sides[name] = HardSide(
-                    name,
-                    table,
-                    shared,
-                    self.moving,
-                    place,
-                    len(tables),
-                    moments=self.replay or recommender.history_length > 0,
-                    conversions=recommender.loss is LOSSES["cross-entropy"],
-                    seed=self.seed,
+                kept: dict[str, Any] = {
+                    "seed": self.seed,
+                    "moments": self.replay or recommender.history_length > 0,
+                    "conversions": recommender.loss is LOSSES["cross-entropy"],
+                }
+                told = (name, table, shared, self.moving, place, len(tables))
+                sides[name] = (
+                    HardSide(*told, **kept)
+                    if ranks.size == 1
+                    else SharedClusters(*told, ranks, **kept)
                 )
             elif isinstance(table, SharedRows) and not table.needs_gradients:
                 sides[name] = PlainSide(name, table, self.plain, spread=self.small, seed=self.seed)
@@ -145,17 +149,24 @@ class Online:
                 sides[name] = PersonalSide(sides[name], whole, self.own, self.own_above, place)
             if ranks.size > 1 and name != "users":
                 sides[name] = _owned(sides[name], ranks)
-        return OnlineTrainer(recommender, sides, self.network_rate, replay=self.replay, ranks=ranks)
+        rate, replay = self.network_rate, self.replay
+        if ranks.size > 1:
+            return SharedTrainer(recommender, sides, rate, ranks, replay=replay)
+        return OnlineTrainer(recommender, sides, rate, replay=replay)
 
     def _check_ranks(self, recommender: IdModel, ranks: Ranks) -> None:
         """Complain about what only one process can learn."""
         for name, table in recommender.whole_tables.items():
-            if not isinstance(table, PosteriorEmbedding | FullEmbedding):
+            if not isinstance(table, PosteriorEmbedding | ClusteredEmbedding | FullEmbedding):
                 raise CelrecError(
                     f"{ranks.size} processes cannot learn {type(table).__name__} of {name} "
-                    "together; take preset 'default' of 'cel-lite' without personalisation, or one "
-                    "process"
+                    "together; take 'cel-lite' without personalisation, or one process"
                 )
+        if not any(recommender.loss is LOSSES[name] for name in KNOWN_LOSSES):
+            raise CelrecError(
+                f"{ranks.size} processes cannot learn a model with several outputs together; take "
+                "one process"
+            )
         if self.moving.merge_within is not None:
             raise CelrecError(
                 f"merge_within: {ranks.size} processes merge no rows; leave it out, or take one"
@@ -185,5 +196,7 @@ class Online:
         recommender.model.set_mean(recommender.loss.output(mean))
 
 
-def _owned(side: OnlineSide, ranks: Ranks) -> OwnedSide:
+def _owned(side: OnlineSide, ranks: Ranks) -> OnlineSide:
+    if isinstance(side, SharedClusters):
+        return side  # it has owners as it is
     return OwnedMixtures(side, ranks) if isinstance(side, SoftSide) else OwnedSide(side, ranks)

@@ -30,7 +30,7 @@ from celrec.training.known_ids import KnownIds
 from celrec.training.learned import Learned
 from celrec.training.negatives import Negatives
 from celrec.training.online_trainer import OnlineTrainer
-from celrec.training.own_users import OwnUsers
+from celrec.training.own_users import OwnUsers, of_all
 from celrec.training.plan import LITE, Plan
 from celrec.training.run_folder import Run, with_rows, write_run
 from celrec.training.seen_file import seen_in
@@ -161,13 +161,17 @@ class OnlineLearner:
                 f"({self.forgetting.after}); take one process"
             )
         users, total = self.tables["users"], len(self.tables["users"].ids)
-        own = OwnUsers(ranks).places(users.ids.ids)
+        own, numbers = OwnUsers(ranks).places(users.ids.ids), of_all(users.ids.ids, ranks)
         users.keep(own)
         self.seen.keep(own)
         self.trainer.history.keep(own)
         for name, side in self.trainer.sides.items():
             known = len(self.tables[name].ids)
-            side.keep(own if name == "users" else np.arange(ranks.rank, known, ranks.size))
+            if name == "users":
+                side.share(own)
+                continue
+            side.share(np.arange(ranks.rank, known, ranks.size))
+            side.renumber(0, numbers)
         trainer = self._how.trainer(self.model, ranks)
         trainer.load_state_dict(self.trainer.state_dict())
         return OnlineLearner(

@@ -148,6 +148,16 @@ class OnlineSide(ABC):
             "were to be kept; take a table that can"
         )
 
+    def share(self, ids: NDArray[np.int64]) -> None:
+        """The same, where other processes keep the other ids."""
+        self.keep(ids)
+
+    def make_room(self, ids: Tensor) -> None:
+        """Grow, if any of these ids asks for it."""
+        most, room = int(ids.max()) if len(ids) else -1, self.capacity
+        if most >= room:  # by an eighth at least: to grow takes time for all ids
+            self.grow(max(most + 1, room * 9 // 8))
+
     def renumber(self, place: int, numbers: NDArray[np.int64]) -> None:  # noqa: B027
         """Take up that ids of another table, at `place` among all, have other numbers, or none.
 
@@ -164,6 +174,10 @@ class OnlineSide(ABC):
     def take_up_ids(self, state: dict[str, Tensor]) -> None:
         """Take up what `about_ids` told, of as many ids as there are."""
         raise NotImplementedError
+
+    def same_everywhere(self) -> list[Tensor]:
+        """What must be the same on all processes, where that is worth a look."""
+        return []
 
     def take_up_rows(self, other: OnlineSide) -> None:
         """Take up all that does not belong to single ids from a side of the same kind."""

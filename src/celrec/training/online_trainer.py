@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -109,8 +110,7 @@ class OnlineTrainer:
                 tangents[name] = Tangent(
                     outputs.detach()[:count], slope, leaves[name].detach()[:count]
                 )
-        everyone = len(learned.user) - count + share.total
-        self._descend(learned, pulls, gradients[len(leaves) :], everyone, tangents)
+        self._descend(batch, learned, pulls, gradients[len(leaves) :], share, tangents)
         with torch.no_grad():
             outputs = outputs[:count]
             before = {name: vector[:count] for name, vector in vectors.items()}
@@ -136,15 +136,13 @@ class OnlineTrainer:
     ) -> Tensor:
         """See `Judge`."""
         if vectors is None:
-            batch = self._with_history(batch)
-            vectors = self._look_up(batch)
+            batch, vectors = self._known(side, batch)
         outputs = self.recommender.output_from(batch, {**vectors, side: candidates})
         return self.recommender.loss.of_samples(outputs, batch.target)
 
     def gradients(self, side: str, batch: Batch) -> Tensor:
         """See `Judge`."""
-        batch = self._with_history(batch)
-        vectors = self._look_up(batch)
+        batch, vectors = self._known(side, batch)
         with torch.enable_grad():
             own = vectors[side].requires_grad_()
             outputs = self.recommender.output_from(batch, vectors)
@@ -158,12 +156,11 @@ class OnlineTrainer:
         if self.recommender.model.linear and side in _PARTNERS:
             partner, ids = _PARTNERS[side]
             if vectors is None:
-                vectors = {partner: self.sides[partner].lookup(getattr(batch, ids))}
+                vectors = {partner: self._found(partner, getattr(batch, ids))}
             constant, slope = self.recommender.model.line(vectors[partner])
             return Tangent(constant, slope, torch.zeros_like(slope))
         if vectors is None:
-            batch = self._with_history(batch)
-            vectors = self._look_up(batch)
+            batch, vectors = self._known(side, batch)
         with torch.enable_grad():
             own = vectors[side].detach().requires_grad_()
             outputs = self.recommender.output_from(batch, {**vectors, side: own})
@@ -171,6 +168,16 @@ class OnlineTrainer:
                 return None
             slope = torch.autograd.grad(outputs.sum(), own, materialize_grads=True)[0]
         return Tangent(outputs.detach(), slope.contiguous(), own.detach())
+
+    def _known(self, side: str, batch: Batch) -> tuple[Batch, dict[str, Tensor]]:
+        """Events that are kept for one table, with their histories, and the vectors there."""
+        del side
+        batch = self._with_history(batch)
+        return batch, self._look_up(batch)
+
+    def _found(self, name: str, ids: Tensor) -> Tensor:
+        """The vectors of ids in kept events."""
+        return self.sides[name].lookup(ids)
 
     def _observe(
         self,
@@ -260,19 +267,23 @@ class OnlineTrainer:
 
     def _make_room(self, batch: Batch) -> None:
         for side, ids in zip(self.sides.values(), batch.ids(), strict=True):
-            known, most = side.capacity, int(ids.max()) if len(ids) else -1
-            if most >= known:  # by an eighth at least: to grow takes time for all ids
-                side.grow(max(most + 1, known * 9 // 8))
+            side.make_room(ids)
 
-    def _look_up(self, batch: Batch) -> dict[str, Tensor]:
-        """The vectors of all ids in a batch; items of the history are looked up with the others."""
+    def _look_up(
+        self, batch: Batch, lookup: Callable[[str, Tensor], Tensor] | None = None
+    ) -> dict[str, Tensor]:
+        """The vectors of all ids in a batch; items of the history are looked up with the others.
+
+        By the sides, unless another `lookup` is given, which is told the name of the table.
+        """
         vectors = {}
         for (name, side), ids in zip(self.sides.items(), batch.ids(), strict=True):
+            find = side.lookup if lookup is None else partial(lookup, name)
             if batch.history is None or name != "items":
-                vectors[name] = side.lookup(ids)
+                vectors[name] = find(ids)
                 continue
             there = batch.history >= 0
-            together = side.lookup(torch.cat([ids, batch.history[there]]))
+            together = find(torch.cat([ids, batch.history[there]]))
             vectors[name] = together[: len(ids)]
             history = together.new_zeros(*there.shape, together.shape[1])
             history[there] = together[len(ids) :]
@@ -282,25 +293,29 @@ class OnlineTrainer:
     def _descend(
         self,
         batch: Batch,
+        learned: Batch,
         gradients: dict[str, Tensor],
         network: Sequence[Tensor],
-        count: int,
+        share: Share,
         tangents: Mapping[str, Tangent],
     ) -> None:
-        """`count` is how many events all processes learn now."""
+        """`learned` is the batch, and kept events behind it."""
         pulled = {}
         for name, side in self.sides.items():
             gradient = gradients[name]
-            if batch.history is not None and name == "items":
-                gradient = torch.cat([gradient, gradients[HISTORY][batch.history >= 0]])
+            if learned.history is not None and name == "items":
+                gradient = torch.cat([gradient, gradients[HISTORY][learned.history >= 0]])
             side.tell_owners(batch, gradient, tangents.get(name))
             pulled[name] = side.pull(gradient)
-        parts = iter(self._totals([*(p for p in pulled.values() if p is not None), *network]))
+        kept = torch.tensor([float(len(learned.user) - len(batch.user))])
+        parts = [*(p for p in pulled.values() if p is not None), *network, kept]
+        *parts, kept = self._totals(parts)
+        totals = iter(parts)
         for name, side in self.sides.items():
-            side.descend(None if pulled[name] is None else next(parts))
+            side.descend(None if pulled[name] is None else next(totals))
         if self._optimizer is not None:
-            for parameter, gradient in zip(self._network, parts, strict=True):
-                parameter.grad = gradient / count
+            for parameter, gradient in zip(self._network, totals, strict=True):
+                parameter.grad = gradient / (share.total + int(kept))
             self._optimizer.step()
 
     def _totals(self, parts: Sequence[Tensor]) -> Sequence[Tensor]:

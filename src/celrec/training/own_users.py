@@ -33,9 +33,7 @@ class OwnUsers:
         """Where the users of this process are among some."""
         if self._ranks.size == 1:
             return np.arange(len(users))
-        # As text, since an id may come as a number now and as text another time.
-        owners = users.cast(pl.String).hash() % self._ranks.size
-        return np.flatnonzero(owners.to_numpy() == self._ranks.rank)
+        return np.flatnonzero(_owners(users, self._ranks) == self._ranks.rank)
 
     def counted(self, users: int) -> NDArray[np.int64]:
         """The numbers of the first users of this process, after all have counted theirs."""
@@ -46,3 +44,24 @@ class OwnUsers:
         self._numbers = np.concatenate([self._numbers, more])
         self.total += sum(counts)
         return self._numbers
+
+
+def of_all(users: pl.Series, ranks: Ranks) -> NDArray[np.int64]:
+    """The numbers of all users in `SharedClusters`, where each process has its own in this order.
+
+    >>> of_all(pl.Series(["ann", "bob"]), Ranks.alone())
+    array([0, 1])
+    """
+    owners = _owners(users, ranks)
+    numbers = np.empty(len(users), np.int64)
+    for rank in range(ranks.size):
+        own = np.flatnonzero(owners == rank)
+        numbers[own] = np.arange(len(own)) * ranks.size + rank
+    return numbers
+
+
+def _owners(users: pl.Series, ranks: Ranks) -> NDArray[np.int64]:
+    """The rank that each belongs to."""
+    # As text, since an id may come as a number now and as text another time.
+    owners = users.cast(pl.String).hash() % ranks.size
+    return owners.to_numpy().astype(np.int64)

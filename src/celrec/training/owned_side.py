@@ -33,10 +33,6 @@ class OwnedSide(OnlineSide):
         self._routes: Routes | None = None
         self._gradients = torch.empty(0)
 
-    def owned(self, ids: int) -> NDArray[np.int64]:
-        """Those of the first ids that belong to this process."""
-        return np.arange(self._ranks.rank, ids, self._ranks.size)
-
     @property
     def capacity(self) -> int:
         """See `OnlineSide`: owners make room when they are asked."""
@@ -53,12 +49,8 @@ class OwnedSide(OnlineSide):
 
     def asked(self, ids: Tensor) -> tuple[Routes, Tensor]:
         """The way to the owners, and the numbers of what this process is asked for."""
-        size, known = self._ranks.size, ids >= 0
-        routes = Routes(torch.where(known, ids % size, self._ranks.rank), self._ranks)
-        numbers = routes.there(torch.where(known, ids // size, ids))
-        most, room = int(numbers.max()) if len(numbers) else -1, self.inner.capacity
-        if most >= room:  # by an eighth at least: to grow takes time for all ids
-            self.inner.grow(max(most + 1, room * 9 // 8))
+        routes, numbers = Routes.to_owners(ids, self._ranks)
+        self.inner.make_room(numbers)
         return routes, numbers
 
     def lookup(self, ids: Tensor) -> Tensor:

@@ -25,6 +25,16 @@ class Routes:
         self._sent = sent.tolist()
         self._taken = ranks.exchanged(sent, ones, ones).tolist()
 
+    @classmethod
+    def to_owners(cls, ids: Tensor, ranks: Ranks) -> tuple[Routes, Tensor]:
+        """The way to the owners of ids, and by their numbers here those that others ask for.
+
+        Number n belongs to rank n mod size, where it is n div size; one below 0 stays at home.
+        """
+        known = ids >= 0
+        routes = cls(torch.where(known, ids % ranks.size, ranks.rank), ranks)
+        return routes, routes.there(torch.where(known, ids // ranks.size, ids))
+
     def there(self, values: Tensor) -> Tensor:
         """What others tell of what this process owns, given a row for each event here."""
         return self._ranks.exchanged(values[self._order], self._sent, self._taken)

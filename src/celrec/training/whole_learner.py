@@ -34,16 +34,19 @@ def whole_learner(learner: OnlineLearner) -> OnlineLearner | None:
     past = everyone.each({"counts": history["counts"], **history["columns"]}, len(numbers))
     who, what = learner.seen.events()
     seen = [everyone.together(torch.from_numpy(one)) for one in (numbers[who], what)]
-    about = {}
+    about, alike = {}, []
     for name, side in learner.trainer.sides.items():
         gathering, known = everyone, len(numbers)
-        if isinstance(side, OwnedSide):
+        if name != "users":
             total = len(learner.tables[name].ids)
-            owned = side.owned(total)
-            gathering, known, side = _Gathering(ranks, owned, total), len(owned), side.inner
-            if known > side.capacity:
-                side.grow(known)
-        about[name] = gathering.each(side.about_ids(known), known)
+            owned = np.arange(ranks.rank, total, ranks.size)
+            gathering, known = _Gathering(ranks, owned, total), len(owned)
+        inner = side.inner if isinstance(side, OwnedSide) else side
+        if known > inner.capacity:
+            inner.grow(known)
+        about[name] = gathering.each(inner.about_ids(known), known)
+        alike += inner.same_everywhere()
+    ranks.check_alike("what is learned", alike)
     if ids is None:
         return None
     whole = OnlineLearner.start(learner.plan, learner.model.column_names)
@@ -54,6 +57,9 @@ def whole_learner(learner: OnlineLearner) -> OnlineLearner | None:
     _take_up(
         whole.trainer, learner.trainer, about, {n: len(t.ids) for n, t in whole.tables.items()}
     )
+    for name, side in whole.trainer.sides.items():
+        if name != "users":
+            side.renumber(0, everyone.numbers())
     columns = {name: part for name, part in past.items() if name != "counts"}
     whole.trainer.history.load_state_dict(
         {"width": history["width"], "counts": past["counts"], "columns": columns}
@@ -85,6 +91,14 @@ class _Gathering:
     def __init__(self, ranks: Ranks, numbers: NDArray[np.int64], total: int) -> None:
         self._ranks, self._total = ranks, total
         self._numbers = ranks.at_first(torch.from_numpy(numbers))
+
+    def numbers(self) -> NDArray[np.int64]:
+        """By n·size + rank, what is n there; −1 where there is nobody. On the first process."""
+        parts = self._numbers or []
+        found = np.full((max(1, *map(len, parts)), len(parts)), -1)
+        for rank, part in enumerate(parts):
+            found[: len(part), rank] = part.numpy()
+        return found.reshape(-1)
 
     def together(self, values: Tensor) -> Tensor | None:
         """All that any process has, one after the other."""
