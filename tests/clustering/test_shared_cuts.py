@@ -18,16 +18,16 @@ from tests.clustering.fellow_ranks import together
 DIM = 3
 
 
-def crowds(draw, *, spread=True):
+def crowds(draw):
     """Groups of members, of which each has a rank, some numbers of events and a number."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     sizes = draw(st.lists(st.integers(2, 40), min_size=1, max_size=5))
     group = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
     ranks = draw(st.integers(1, 4))
-    pulls = rng.normal(size=(len(group), DIM)) * rng.choice([1e-6, 1.0, 1e6], len(sizes))[group, None]
+    pulls = (
+        rng.normal(size=(len(group), DIM)) * rng.choice([1e-6, 1.0, 1e6], len(sizes))[group, None]
+    )
     pulls += rng.normal(size=(len(sizes), DIM))[group] * draw(st.sampled_from([0.0, 100.0]))
-    if not spread:  # many are alike
-        pulls = np.round(rng.normal(size=(len(group), DIM)))
     skew = draw(st.sampled_from([1, 4]))
     counts = (1 + rng.pareto(1.0, len(group)) * skew).astype(np.int64).clip(1, 10_000)
     numbers = rng.choice(10**9, len(group), replace=False)
@@ -80,31 +80,26 @@ def test_processes_cut_as_one_that_sorts_all_scores(data):
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_members_who_are_alike_are_cut_by_their_numbers(data):
-    sizes, group, pulls, counts, numbers, owner, size = crowds(data.draw, spread=False)
-    parts = (group, pulls, counts, numbers)
-
-    def cut(*told):
-        return shared_cuts(*told[:4], len(sizes), told[4])
-
-    leaving, (members, events) = cut_by(size, owner, cut, *parts)
+    sizes, group, pulls, counts, numbers, owner, size = crowds(data.draw)
+    pulls = np.round(pulls[:, :1]) * 2.0 ** data.draw(st.integers(-300, 300))
+    leaving, (members, events) = cut_by(
+        size,
+        owner,
+        lambda *told: shared_cuts(*told[:4], len(sizes), told[4]),
+        *(group, pulls, counts, numbers),
+    )
     for one in range(len(sizes)):
         here = np.flatnonzero(group == one)
-        gone = leaving[here].astype(bool)
-        assert 0 < members[one] == (~gone).sum() < len(here)
-        below, total = counts[here][~gone].sum(), counts[here].sum()
-        assert events[one] == below
-        # One member more or less on a side would not be more even.
-        uneven = abs(2 * below - total)
-        for another in (below + counts[here][gone].min(), below - counts[here][~gone].min()):
-            alone = another in (total, 0)
-            assert alone or uneven <= abs(2 * another - total) + 2 * counts[here].max()
-    alone = shared_cuts(*parts, len(sizes), Ranks.alone())
-    if all(slow_scores(pulls[group == one])[1] for one in range(len(sizes))):
-        exact = np.array([len(np.unique(pulls[group == one], axis=0)) for one in range(len(sizes))])
-        same = leaving.astype(bool) == alone.leaving
-        assert same[exact[group] == 1].all()
+        order = here[np.lexsort((numbers[here], pulls[here, 0]))]
+        uneven = [
+            abs(int(counts[order[:at]].sum()) - int(counts[order[at:]].sum()))
+            for at in range(1, len(order))
+        ]
+        staying = 1 + uneven.index(min(uneven))
+        assert leaving[order].tolist() == [0] * staying + [1] * (len(order) - staying)
+        assert (members[one], events[one]) == (staying, counts[order[:staying]].sum())
 
 
 def test_equal_members_are_cut_in_the_middle_of_their_numbers():
@@ -115,11 +110,13 @@ def test_equal_members_are_cut_in_the_middle_of_their_numbers():
 
 
 def test_scores_of_all_magnitudes_are_told_apart():
-    pulls = 2.0 ** -np.arange(60)[:, None] * np.array([[1.0, 0.5, 0.0]])
-    heavy = np.ones(60, np.int64)
-    heavy[30:] = 50  # so that the cut is among the smallest
-    cut = shared_cuts(np.zeros(60, np.int64), pulls, heavy, np.arange(60), 1, Ranks.alone())
-    assert np.flatnonzero(cut.leaving).tolist() == list(range(45)) or cut.leaving.sum() in (44, 46)
+    pulls = -(10.0 ** -np.arange(60)[:, None])
+    counts = np.ones(60, np.int64)
+    counts[0] = 20  # so that the cut is among the small ones
+    cut = shared_cuts(np.zeros(60, np.int64), pulls, counts, np.arange(60), 1, Ranks.alone())
+    scores = pulls[:, 0] - pulls.mean()
+    order = np.argsort(scores, kind="stable")
+    assert cut.leaving[order].tolist() == [False] * 20 + [True] * 40
 
 
 def test_what_is_sent_does_not_grow_with_the_members():
@@ -135,9 +132,11 @@ def test_what_is_sent_does_not_grow_with_the_members():
 
         return together(2, work)[0]
 
-    few, many = sent(20), sent(20_000)
-    assert many[0] < 2.5 * few[0]
-    assert many[1] < 10
+    for members in (200, 2_000, 200_000):
+        size, messages = sent(members)
+        rounds = messages - 2  # after those for means and moments
+        assert size == 2 * 8 * (DIM + 2 + DIM**2 + rounds * 4 * 32)
+        assert rounds <= 6
 
 
 def test_gradients_that_are_not_finite_are_told_of_everywhere():
@@ -167,14 +166,10 @@ def test_processes_split_until_nobody_is_crowded_as_one_does(data, room, most):
     order = np.argsort(group, kind="stable")
     ends = np.concatenate([[0], np.cumsum(sizes)])
     expected, of_one = cut_clusters(clusters, ends, pulls[order], counts[order], most, fresh)
-    scores_clear = all(
-        slow_scores(pulls[group == one][:]) [1] for one in range(len(sizes))
-    )
     left = {int(name): np.flatnonzero(goals == name) for name in np.unique(goals)}
     assert set(left) == {*clusters.tolist(), *fresh[: len(parents)].tolist()}
     if len(parents) < room:
         assert all(len(one) == 1 or counts[one].sum() <= most for one in left.values())
-    assert len(parents) == len(of_one) or not scores_clear
     if clear_all_the_way(goals[order], pulls[order], clusters, parents, fresh):
         np.testing.assert_array_equal(goals[order], expected)
         np.testing.assert_array_equal(parents, of_one)

@@ -541,7 +541,7 @@ def test_the_books_are_right_after_ids_were_dropped_and_whatever_comes(batches, 
     events = side.buffer.replay(ids)
     vectors = side.table(torch.cat([everyone, torch.tensor([-1])])).tolist()
     descent = side._descent._squares[side.table.row_of(everyone).numpy()].tolist()
-    pending = [{int(one) for part in parts for one in part} for parts in (side._due, side._seen)]
+    pending = [set(waiting.all().tolist()) for waiting in (side._due, side._seen)]
     side.keep(ids)
     number = {one: place for place, one in enumerate(ids.tolist())}
     counts = {number[one]: count for one, count in counts.items() if one in number}
@@ -553,8 +553,7 @@ def test_the_books_are_right_after_ids_were_dropped_and_whatever_comes(batches, 
     assert batch.item.tolist() == events[1].item.tolist()
     assert batch.target.tolist() == events[1].target.tolist()
     for before, parts in zip(pending, (side._due, side._seen), strict=True):
-        left = {int(one) for part in parts for one in part}
-        assert left == {number[one] for one in before if one in number}
+        assert set(parts.all().tolist()) == {number[one] for one in before if one in number}
     books_of_those_who_are_left(side, counts)
     side.grow(IDS)
     for batch in batches:

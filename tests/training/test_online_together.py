@@ -91,9 +91,17 @@ PLANS = {
         "loss": "cross-entropy",
     },
 }
+QUICK = (("mf", 2), ("hard", 2))
 SAME_START = ("mf", "deepfm", "din, shops")
 """Those with no rows that begin by chance for each number, nor negatives."""
-SCRIPTS = {"whole": (0, 15), "first half": (0, 8), "second half": (8, 15)}
+SCRIPTS = {
+    "whole": (0, 15),
+    "first half": (0, 8),
+    "second half": (8, 15),
+    "first third": (0, 5),
+    "second third": (5, 10),
+    "last third": (10, 15),
+}
 
 
 def plan(name):
@@ -189,12 +197,12 @@ def state(folder):
 @pytest.mark.parametrize(
     ("name", "size"),
     [
-        ("mf", 2),
+        *QUICK,
         *(
             pytest.param(name, size, marks=pytest.mark.slow)
             for name in PLANS
             for size in (2, 4)
-            if (name, size) != ("mf", 2)
+            if (name, size) not in QUICK
         ),
     ],
 )
@@ -235,10 +243,11 @@ def test_what_some_have_kept_others_can_go_on_with(tmp_path, first, then):
 
 
 @pytest.mark.slow
-def test_two_processes_that_were_stopped_come_to_the_same_bits_as_two_that_were_not(tmp_path):
-    whole, _ = learned(tmp_path / "whole", "mf", 2)
+@pytest.mark.parametrize("name", ["mf", "hard", "hard din, shops", "paper"])
+def test_two_processes_that_were_stopped_come_to_the_same_bits_as_two_that_were_not(tmp_path, name):
+    whole, _ = learned(tmp_path / "whole", name, 2)
     halves = [
-        learned(tmp_path / "halves", "mf", 2, script)[0] for script in ("first half", "second half")
+        learned(tmp_path / "halves", name, 2, script)[0] for script in ("first half", "second half")
     ]
     for one, other in zip(whole, zip(*halves, strict=True), strict=True):
         np.testing.assert_array_equal(one, np.concatenate(other))
@@ -247,8 +256,9 @@ def test_two_processes_that_were_stopped_come_to_the_same_bits_as_two_that_were_
 @pytest.mark.parametrize(
     ("told", "complaint"),
     [
-        ({"preset": "hard"}, "ClusteredEmbedding"),
+        ({"preset": "hard", "personalise": "5"}, "PersonalEmbedding"),
         ({"personalise": "5"}, "PersonalEmbedding"),
+        ({"preset": "hard", "model": "mmoe", "positive": 3.0}, "a model with several outputs"),
         ({"embedding": "modulo", "preset": "online"}, "ModuloEmbedding"),
     ],
 )

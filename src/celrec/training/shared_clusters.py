@@ -159,14 +159,13 @@ class SharedClusters(HardSide):
     def _sent(self, batch: Batch, every: list[Tensor], owners: Tensor) -> Batch:
         """What others have for this process, in the order of time, given events with these ids."""
         assert batch.moment is not None  # noqa: S101  (each event of a stream has its number)
-        bits = [batch.target.view(torch.int32)[:, None], batch.moment.view(torch.int32).view(-1, 2)]
+        numbers = torch.stack([batch.target], 1), torch.stack([batch.moment], 1)
+        bits = [part.view(torch.int32) for part in numbers]
         told = torch.cat([torch.stack(every, 1).int(), *bits], 1)
-        told = Routes(owners, self._ranks).there(told)
-        moment = told[:, -2:].contiguous().view(torch.int64).view(-1)
-        order = torch.argsort(moment)
-        told, moment = told[order], moment[order]
-        target = told[:, -3].contiguous().view(torch.float32)
-        return Batch.of([one.long() for one in told[:, :-3].unbind(1)], target, moment)
+        *every, target, first, second = Routes(owners, self._ranks).there(told).unbind(1)
+        moment = torch.stack([first, second], 1).view(torch.int64).view(-1)
+        found = Batch.of([one.long() for one in every], target.clone().view(torch.float32), moment)
+        return found.at(torch.argsort(moment))
 
     def _reassign(self, ids: NDArray[np.int64], judge: Judge) -> None:
         clusters = self._clusters.num_clusters
