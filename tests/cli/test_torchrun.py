@@ -101,16 +101,16 @@ def test_after_a_kill_training_goes_on_from_the_last_checkpoint(log, tmp_path, e
     assert steps["step"].is_unique().all()
 
 
-def online_words(log, run):
+def online_words(log, run, *more):
     # Options whose names begin as one of torchrun's own have to come behind `--`.
     learning = ("--compression", "8", "--batch", "256", "--checkpoint-every", "4096")
-    return ["online", str(log), "--run", str(run), *learning, "--json"]
+    return ["online", str(log), "--run", str(run), *learning, "--json", *more]
 
 
-def start_online(log, run, *options):
+def start_online(log, run, preset, *options):
     launcher = [TORCHRUN, "--standalone", "--nproc-per-node", "2", *options, "-m", "--"]
     return subprocess.Popen(
-        [*launcher, "celrec", *online_words(log, run)],
+        [*launcher, "celrec", *online_words(log, run, "--preset", preset)],
         env=ENVIRONMENT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -127,17 +127,27 @@ def learned_state(run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("everybody", [False, True])
-@pytest.mark.parametrize("moment", ["learning", "writing"])
-def test_after_a_kill_a_stream_is_learned_as_if_nobody_had_been_killed(tmp_path, everybody, moment):
+@pytest.mark.parametrize(
+    ("everybody", "moment", "preset"),
+    [
+        (False, "learning", "default"),
+        (True, "learning", "default"),
+        (False, "writing", "default"),
+        (True, "writing", "default"),
+        (False, "learning", "hard"),
+    ],
+)
+def test_after_a_kill_a_stream_is_learned_as_if_nobody_had_been_killed(
+    tmp_path, everybody, moment, preset
+):
     log = tmp_path / "log.csv"
     Planted(60_000, 600, 300, dim=3, noise=0.3).interactions().to_frame().write_csv(log)
-    never = start_online(log, tmp_path / "never")
+    never = start_online(log, tmp_path / "never", preset)
     out, err = never.communicate(timeout=300)
     assert never.returncode == 0, err
     assert json.loads(out.splitlines()[-1])["ids"] == {"users": 600, "items": 300}
     run = tmp_path / "killed"
-    killed = start_online(log, run, "--max-restarts", "3")
+    killed = start_online(log, run, preset, "--max-restarts", "3")
     until = time.monotonic() + 200
     # A checkpoint is written under a name that begins with a dot.
     sign = "checkpoints/.*" if moment == "writing" else "checkpoints/0*8192*"

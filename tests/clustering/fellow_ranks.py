@@ -28,6 +28,17 @@ class FellowRanks(Ranks):
         return found
 
 
+    def gathered(self, values):
+        return self.exchanged_any([values] * self.size)
+
+    def exchanged_any(self, values):
+        self._desk[self.rank] = values
+        self._barrier.wait()
+        found = [self._desk[other][self.rank] for other in range(self.size)]
+        self._barrier.wait()
+        return found
+
+
 def together(size, work):
     """What `work` gives to each of so many ranks, which do it at the same time."""
     desk, barrier = [None] * size, threading.Barrier(size, timeout=30)

