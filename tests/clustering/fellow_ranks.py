@@ -27,7 +27,6 @@ class FellowRanks(Ranks):
         self._barrier.wait()
         return found
 
-
     def gathered(self, values):
         return self.exchanged_any([values] * self.size)
 

@@ -57,9 +57,10 @@ def whole_learner(learner: OnlineLearner) -> OnlineLearner | None:
     _take_up(
         whole.trainer, learner.trainer, about, {n: len(t.ids) for n, t in whole.tables.items()}
     )
+    places = everyone.numbers()
     for name, side in whole.trainer.sides.items():
         if name != "users":
-            side.renumber(0, everyone.numbers())
+            side.renumber(0, places)
     columns = {name: part for name, part in past.items() if name != "counts"}
     whole.trainer.history.load_state_dict(
         {"width": history["width"], "counts": past["counts"], "columns": columns}
