@@ -129,12 +129,15 @@ class Clusterer:
         if not torch.isfinite(priority[cluster]):
             return []
         ids = table.members(cluster)
+        share = self.evidence.share(ids)
+        own = ids[share.mine]
         members = Members(
-            gradients=self.evidence.gradients(ids),
-            interactions=self.evidence.interactions()[ids],
-            partners=self.evidence.partners(ids) if self.splitter.needs_partners else None,
+            gradients=self.evidence.gradients(own),
+            interactions=self.evidence.interactions()[own],
+            partners=self.evidence.partners(own) if self.splitter.needs_partners else None,
+            share=share,
         )
-        leaving = ids[self.splitter.leaving(members, self._generator)]
+        leaving = ids[share.joined(self.splitter.leaving(members, self._generator))]
         new = table.split(cluster, leaving)
         if self.optimizer is not None:
             copy_row_state(self.optimizer, table.weight, cluster, new)
@@ -146,8 +149,9 @@ class Clusterer:
         """Reassign all members now."""
         table = self.table
         before = table.assignment[:-1].long()
+        share = self.evidence.share(torch.arange(len(before), device=before.device))
         losses, interactions = self.evidence.losses(), self.evidence.interactions()
-        after = self.reassignment(losses, before, interactions, self._generator)
+        after = self.reassignment(losses, before, interactions, self._generator, share)
         table.assign(after)
         choose_unseen(table)
         moved = int((after != before).sum())

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from celrec.clustering.evidence import Evidence
+from celrec.clustering.share import Share
 from celrec.embeddings.clustered import ClusteredEmbedding
 
 
@@ -23,20 +24,30 @@ class ClusterSums:
 
     def interactions(self) -> Tensor:
         """How many they have."""
-        return self._sum(self._evidence.interactions())
+        return self._sum(self._evidence.interactions(), self._table.assignment[:-1])
 
     def loss(self) -> Tensor:
         """The loss they make."""
-        return self._sum(self._evidence.own_losses())
+        return self._total(self._evidence.own_losses(), self._share())
 
     def gradient_norm(self) -> Tensor:
         """trace(GᵀG) = Σ ‖g_j‖²."""
-        ids = torch.arange(self._table.num_embeddings, device=self._table.weight.device)
-        return self._sum(self._evidence.gradients(ids).double().square().sum(1))
+        share = self._share()
+        gradients = self._evidence.gradients(self._everyone()[share.mine])
+        return self._total(gradients.double().square().sum(1), share)
 
-    def _sum(self, values: Tensor) -> Tensor:
-        cluster = self._table.assignment[:-1].long()
-        return torch.bincount(cluster, values.double(), minlength=self._table.num_clusters)
+    def _everyone(self) -> Tensor:
+        return torch.arange(self._table.num_embeddings, device=self._table.weight.device)
+
+    def _share(self) -> Share:
+        return self._evidence.share(self._everyone())
+
+    def _total(self, values: Tensor, share: Share) -> Tensor:
+        """From the values of this process's ids: what is sent is a number for each cluster."""
+        return share.total(self._sum(values, self._table.assignment[:-1][share.mine]))
+
+    def _sum(self, values: Tensor, cluster: Tensor) -> Tensor:
+        return torch.bincount(cluster.long(), values.double(), minlength=self._table.num_clusters)
 
 
 def most_interactions(sums: ClusterSums) -> Tensor:

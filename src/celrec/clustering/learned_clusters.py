@@ -7,7 +7,7 @@ import heapq
 import torch
 from torch import Tensor
 
-from celrec.clustering.reassignment import _none_empty
+from celrec.clustering.reassignment import none_empty
 from celrec.clustering.split_methods import Members
 from celrec.clustering.splitter import Splitter
 from celrec.errors import CelrecError
@@ -98,7 +98,7 @@ class _Clustering:
         # The fast distances are inexact; only a move that helps for certain is made.
         gain = self._distance(self.assignment) - self._distance(nearest)
         proposed = torch.where(gain > 0, nearest, self.assignment)
-        after = _none_empty(proposed, self.assignment, gain, self.count)
+        after = none_empty(proposed, self.assignment, gain, self.count)
         moved = not torch.equal(after, self.assignment)
         self.assignment = after
         self.rows = self._means()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -74,6 +74,14 @@ class Ranks:
         flat, every = value.detach().reshape(-1), [value.numel()] * self.size
         found = self.exchanged(flat.repeat(self.size), every, every)
         return found.view(self.size, *value.shape)
+
+    def totals(self, parts: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The sums of several tensors of one kind, by one message."""
+        if self.size == 1 or not parts:
+            return parts
+        flat = self.total(torch.cat([part.reshape(-1) for part in parts]))
+        sums = torch.split(flat, [part.numel() for part in parts])
+        return [total.view_as(part) for total, part in zip(sums, parts, strict=True)]
 
     def gathered(self, values: Tensor) -> list[Tensor]:
         """What all processes have, by their ranks: of any length, but one kind and width."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from celrec.clustering.share import Share
 from celrec.errors import CelrecError
 
 
@@ -38,32 +39,60 @@ class Reassignment:
             )
 
     def __call__(
-        self, losses: Tensor, current: Tensor, interactions: Tensor, generator: torch.Generator
+        self,
+        losses: Tensor,
+        current: Tensor,
+        interactions: Tensor,
+        generator: torch.Generator,
+        share: Share | None = None,
     ) -> Tensor:
-        """The new cluster of every member, given losses (members × clusters)."""
-        now = losses.gather(1, current[:, None]).squeeze(1)
+        """The new cluster of every member, given losses (members × clusters).
+
+        Of several processes, each knows the losses of its `share` of the members, and they tell
+        each other who moves where.
+        """
+        share = share or Share.whole(len(current))
+        own = current[share.mine]
+        now = losses.gather(1, own[:, None]).squeeze(1)
         best, choice = losses.min(1)
-        moving = now - best > self.margin * interactions
-        moving &= interactions >= self.evidence
+        moving = now - best > self.margin * interactions[share.mine]
+        moving &= interactions[share.mine] >= self.evidence
         if self.keep:
             drawn = torch.rand(len(current), generator=generator).to(current.device)
-            moving &= drawn >= self.keep
-        proposed = torch.where(moving, choice, current)
-        return _none_empty(proposed, current, now - best, losses.shape[1])
+            moving &= drawn[share.mine] >= self.keep
+        ids = torch.nonzero(moving).squeeze(1)
+        moves = torch.stack([ids + share.mine.start, choice[ids]], 1)
+        who, where = share.joined(moves.int()).long().unbind(1)
+        proposed = current.index_copy(0, who, where)
+        return none_empty(proposed, current, now - best, losses.shape[1], share)
 
 
-def _none_empty(proposed: Tensor, current: Tensor, gain: Tensor, clusters: int) -> Tensor:
-    """`proposed`, with the former member that gains least back in each cluster it would empty."""
+def none_empty(
+    proposed: Tensor, current: Tensor, gain: Tensor, clusters: int, share: Share | None = None
+) -> Tensor:
+    """`proposed`, with the former member that gains least back in each cluster it would empty.
+
+    The gains are those of a process's `share` of the members.
+    """
+    share = share or Share.whole(len(current))
     while True:
         sizes = torch.bincount(proposed, minlength=clusters)
         # Only clusters that had members can be refilled; a member sent back may empty another.
         emptied = (sizes == 0) & (torch.bincount(current, minlength=clusters) > 0)
         if not bool(emptied.any()):
             return proposed
-        rows = torch.nonzero(emptied[current]).squeeze(1)
-        order = rows[gain[rows].argsort(stable=True)]
-        order = order[current[order].argsort(stable=True)]
-        of = current[order]
-        first = torch.ones_like(of, dtype=torch.bool)
-        first[1:] = of[1:] != of[:-1]
-        proposed = proposed.index_copy(0, order[first], of[first])
+        rows = torch.nonzero(emptied[current[share.mine]]).squeeze(1)
+        rows = rows[_least(gain[rows], current[share.mine][rows])]
+        gains, rows = share.joined(gain[rows]), share.joined(rows + share.mine.start)
+        rows = rows[_least(gains, current[rows])]
+        proposed = proposed.index_copy(0, rows, current[rows])
+
+
+def _least(gain: Tensor, cluster: Tensor) -> Tensor:
+    """Where in each cluster the gain is least, and first if it is so more than once."""
+    order = gain.argsort(stable=True)
+    order = order[cluster[order].argsort(stable=True)]
+    of = cluster[order]
+    first = torch.ones_like(of, dtype=torch.bool)
+    first[1:] = of[1:] != of[:-1]
+    return order[first]

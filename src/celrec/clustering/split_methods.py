@@ -9,6 +9,8 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from celrec.clustering.share import Share
+
 _ROUNDS = 20
 
 
@@ -22,6 +24,13 @@ class Members:
     """How many interactions each has."""
     partners: Tensor | None = None
     """The mean vector of those that each interacted with, for methods that look at it."""
+    share: Share | None = None
+    """Which of all members these are, if other processes have others."""
+
+    @property
+    def among(self) -> Share:
+        """Which of all members these are."""
+        return self.share or Share.whole(len(self.interactions))
 
 
 SplitMethod: TypeAlias = Callable[[Members, torch.Generator], Tensor]
@@ -30,7 +39,8 @@ SplitMethod: TypeAlias = Callable[[Members, torch.Generator], Tensor]
 def gpca(members: Members, generator: torch.Generator) -> Tensor:
     """Gradient principal component analysis: g_jᵀp, p the top eigenvector of GᵀG.
 
-    The sign of p is fixed by its largest entry being positive.
+    The sign of p is fixed by its largest entry being positive. Of the members of several
+    processes, GᵀG is all that they tell each other.
 
     >>> gradients = torch.tensor([[2.0, 0.1], [1.0, 0.0], [-3.0, -0.1]])
     >>> gpca(Members(gradients, torch.ones(3)), torch.Generator()) > 0
@@ -38,14 +48,16 @@ def gpca(members: Members, generator: torch.Generator) -> Tensor:
     """
     del generator  # nothing about it is random
     gradients = members.gradients.double()
-    direction = torch.linalg.eigh(gradients.T @ gradients).eigenvectors[:, -1]
+    moments = members.among.total(gradients.T @ gradients)
+    direction = torch.linalg.eigh(moments).eigenvectors[:, -1]
     direction = direction * direction[direction.abs().argmax()].sign()
     return gradients.mv(direction)
 
 
 def random_split(members: Members, generator: torch.Generator) -> Tensor:
     """Scores from N(0, 1), whoever the members are."""
-    return _normal((len(members.interactions),), members.gradients, generator)
+    share = members.among
+    return _normal((share.count,), members.gradients, generator)[share.mine]
 
 
 def gradient_random_projection(members: Members, generator: torch.Generator) -> Tensor:
@@ -55,15 +67,21 @@ def gradient_random_projection(members: Members, generator: torch.Generator) -> 
 
 
 def gradient_two_means(members: Members, generator: torch.Generator) -> Tensor:
-    """Bisecting 2-means on the gradients: how much nearer the second centre is than the first."""
-    return _two_means(members.gradients.double(), generator)
+    """Bisecting 2-means on the gradients: how much nearer the second centre is than the first.
+
+    Several processes tell each other all gradients.
+    """
+    return _two_means(members.gradients.double(), members.among, generator)
 
 
 def user_inspired_two_means(members: Members, generator: torch.Generator) -> Tensor:
-    """Bisecting 2-means on the mean vectors of those the members interacted with."""
+    """Bisecting 2-means on the mean vectors of those the members interacted with.
+
+    Several processes tell each other all of these.
+    """
     if members.partners is None:
         raise ValueError("user-inspired splits need the partners of the members")
-    return _two_means(members.partners.double(), generator)
+    return _two_means(members.partners.double(), members.among, generator)
 
 
 SPLIT_METHODS: dict[str, SplitMethod] = {
@@ -75,13 +93,14 @@ SPLIT_METHODS: dict[str, SplitMethod] = {
 }
 
 
-def _two_means(points: Tensor, generator: torch.Generator) -> Tensor:
+def _two_means(own: Tensor, share: Share, generator: torch.Generator) -> Tensor:
     """Lloyd's algorithm from two members, the second drawn far from the first (k-means++)."""
+    points = share.joined(own)
     points = points - points.mean(0)  # far from the origin, distances would be inexact
     first = int(torch.randint(len(points), (1,), generator=generator))
     reach = (points - points[first]).square().sum(1).cpu().cumsum(0)
     if not float(reach[-1]):
-        return torch.zeros(len(points), dtype=points.dtype, device=points.device)
+        return torch.zeros_like(own[:, 0])
     drawn = torch.rand(1, generator=generator, dtype=reach.dtype) * reach[-1]
     second = int(torch.searchsorted(reach, drawn, right=True))
     centres = points[[first, second]]
@@ -92,7 +111,7 @@ def _two_means(points: Tensor, generator: torch.Generator) -> Tensor:
             break
         side = nearer
         centres = torch.stack([points[side == 0].mean(0), points[side == 1].mean(0)])
-    distances = torch.cdist(points, centres)
+    distances = torch.cdist(points[share.mine], centres)
     return distances[:, 0] - distances[:, 1]
 
 

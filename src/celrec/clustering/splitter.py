@@ -43,16 +43,20 @@ class Splitter:
         return self.method == "user-2-means"
 
     def leaving(self, members: Members, generator: torch.Generator) -> Tensor:
-        """A mask of the members that leave; at least one leaves and one stays."""
-        if len(members.interactions) < 2:
+        """A mask of the members that leave; at least one leaves and one stays.
+
+        Where several processes have some of the members each, they have to ask together.
+        """
+        share = members.among
+        if share.count < 2:
             raise CelrecError("a cluster of one member cannot be split")
-        if not bool(members.gradients.isfinite().all()):
+        if share.total(float((~members.gradients.isfinite()).sum())):
             raise DivergedError(
                 "gradients must be finite; lower the learning rate if training diverged"
             )
-        normalised = NORMALISATIONS[self.normalisation](members.gradients.double())
+        normalised = NORMALISATIONS[self.normalisation](members.gradients.double(), share)
         scores = SPLIT_METHODS[self.method](replace(members, gradients=normalised), generator)
-        leaving = THRESHOLDS[self.threshold](scores, members.interactions)
-        if bool(leaving.all()) or not bool(leaving.any()):
-            leaving = at_median(scores, members.interactions)
+        leaving = THRESHOLDS[self.threshold](scores, members.interactions, share)
+        if share.total(float(leaving.sum())) in (0, share.count):
+            leaving = at_median(scores, members.interactions, share)
         return leaving

@@ -76,6 +76,11 @@ class AdaptiveEmbedding(SharedRows):
         self.register_buffer("lookups", lookups)
 
     @property
+    def watches(self) -> bool:
+        """Where it counts lookups."""
+        return self.lookups is not None
+
+    @property
     def num_rows(self) -> int:
         """The shared rows, and the private ones that somebody has."""
         return self.shared_rows + int(self.own.max())

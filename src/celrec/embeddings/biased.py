@@ -70,6 +70,11 @@ class BiasedEmbedding(Embedding):
         return [*self.rows.non_negative_parameters(), self.bias]
 
     @property
+    def watches(self) -> bool:
+        """As the rows have it."""
+        return self.rows.watches
+
+    @property
     def num_rows(self) -> int:
         """Those of the rows."""
         return self.rows.num_rows

@@ -71,6 +71,14 @@ class Embedding(nn.Module, ABC):
         """The vectors of `ids`, padding not yet blanked."""
 
     @property
+    def watches(self) -> bool:
+        """Whether being looked at in training changes it, beside what its gradients do.
+
+        Several processes that see different samples would come to have different tables.
+        """
+        return self.needs_gradients
+
+    @property
     def num_rows(self) -> int:
         """The rows in use, or as many as the numbers of the table would make."""
         size = max(parameter.element_size() for parameter in self.parameters())

@@ -83,6 +83,11 @@ class PreHashEmbedding(Embedding):
         self.register_buffer("own", own.to(narrowest(rows + 1)))
 
     @property
+    def watches(self) -> bool:
+        """Where there are rows to be tried."""
+        return self.k < len(self.weight)
+
+    @property
     def traits(self) -> Traits:  # type: ignore[override]
         """With few of many rows time and memory are low; the weights of new ids have to be made."""
         few = self.k < len(self.weight)

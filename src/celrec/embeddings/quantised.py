@@ -72,6 +72,11 @@ class QuantisedEmbedding(Embedding):
         self.register_load_state_dict_post_hook(_follow)  # type: ignore[no-untyped-call]
 
     @property
+    def watches(self) -> bool:
+        """As the rows have it."""
+        return self.rows.watches
+
+    @property
     def num_rows(self) -> int:
         """Those that are in use."""
         return self.rows.num_rows

@@ -93,11 +93,15 @@ class DIEN(Interaction):
         So each state of interest learns to tell what comes next.
         """
         states = self.read(history)[..., :-1, :]
-        both = history.filled[..., :-1] & history.filled[..., 1:]
+        both = _neighbours(history.filled)
         came = self.next_item_score(states, history.vectors[..., 1:, :])
         other = self.next_item_score(states, not_next[..., 1:, :])
         losses = F.softplus(-came) + F.softplus(other)
         return (losses * both).sum() / both.sum().clamp(min=1)
+
+    def auxiliary_terms(self, filled: Tensor) -> Tensor:
+        """One for every two items next to each other."""
+        return _neighbours(filled).sum()
 
     def _evolve(self, interests: History, weights: Tensor) -> Tensor:
         """AUGRU: h = (1 − α·u)·h + α·u·tanh(…); a place that is empty changes nothing."""
@@ -122,3 +126,8 @@ class DIEN(Interaction):
         """See `Interaction`."""
         self.tower.begin_as_sum(3)
         return self.dim
+
+
+def _neighbours(filled: Tensor) -> Tensor:
+    """Where there is an item, and one after it."""
+    return filled[..., :-1] & filled[..., 1:]

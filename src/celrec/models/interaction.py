@@ -62,6 +62,13 @@ class Interaction(nn.Module, ABC):
         return 0
 
     def auxiliary(self, history: History, not_next: Tensor) -> Tensor | None:
-        """A loss to be added in training, given for each earlier item another in its place."""
+        """A loss to be added in training, given for each earlier item another in its place.
+
+        The mean of as many terms as `auxiliary_terms` says.
+        """
         del history, not_next
         return None
+
+    def auxiliary_terms(self, filled: Tensor) -> Tensor:
+        """How many terms the auxiliary loss of histories filled like that has."""
+        return filled.sum()

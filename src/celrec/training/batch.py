@@ -43,7 +43,7 @@ class Batch(NamedTuple):
         target = torch.cat([batch.target for batch in batches])
         return cls.of(ids, target, torch.cat(moments) if moments else None)
 
-    def at(self, places: Tensor) -> Batch:
+    def at(self, places: Tensor | slice) -> Batch:
         """The samples at these places, or where a mask is true."""
         return Batch(*(None if value is None else value[places] for value in self))  # type: ignore[arg-type]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -65,8 +65,8 @@ class IdModel(nn.Module):
         self.deviations: dict[str, Tensor] = {}
         """For tables whose rows are uncertain, a matrix L for each row: in training, a row is
         drawn from N(row, L·Lᵀ) instead of being taken as it is."""
-        self.generator: torch.Generator | None = None
-        """For rows that are drawn."""
+        self.normal: Callable[[torch.Size], Tensor] = torch.randn
+        """Draws numbers from N(0, 1), for rows that are drawn."""
 
     @property
     def user_rows(self) -> Embedding:
@@ -133,7 +133,7 @@ class IdModel(nn.Module):
         if deviations is None or not isinstance(table, SharedRows):
             return vectors
         own = deviations[table.row_of(ids)]
-        drawn = torch.randn(own.shape[:-1], generator=self.generator).unsqueeze(-1)
+        drawn = self.normal(own.shape[:-1]).unsqueeze(-1)
         more = vectors.shape[-1] - own.shape[-1]
         return vectors + F.pad((own @ drawn).squeeze(-1), (0, more))
 
@@ -154,6 +154,12 @@ class IdModel(nn.Module):
         if batch.history is None or batch.not_next is None:
             return None
         return self.model.auxiliary(self._history(batch.history), self.items(batch.not_next))
+
+    def auxiliary_terms(self, batch: Batch) -> int:
+        """How many terms that is the mean of."""
+        if batch.history is None:
+            return 0
+        return int(self.model.auxiliary_terms(batch.history >= 0))
 
     def remember(self, log: Interactions) -> None:
         """Let the histories be those in `log`, the training data."""

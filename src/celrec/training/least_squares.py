@@ -157,6 +157,8 @@ class AlternatingLeastSquares(FactorisationSolver):
         if len(known) != tables["items"].num_rows:  # clusters were merged since
             known = _squares(tables["items"])
         users = self._deviations("users", known)
+        if self._cuts is not None:
+            users = torch.cat(self.ranks.gathered(users[self._here("users")]))
         return {
             "users": users,
             "items": self._deviations("items", _squares(tables["users"]) + users @ users.mT),

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from celrec.clustering.autograd_evidence import AutogradEvidence
+from celrec.clustering.ranks import Ranks
+from celrec.clustering.share import Share
 from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.training.batch import Batch
@@ -29,6 +31,8 @@ class LogEvidence(AutogradEvidence):
     With more than `candidates` clusters, a member's loss is told for so many of them,
     and is infinite for the others. Those are told that promise most if the output y
     were linear in the member's vector: the loss of y + ∂y/∂b·(b′ − b) is lowest.
+
+    Of several `ranks`, each tells of as many interactions, those of ids next to each other.
     """
 
     def __init__(
@@ -42,6 +46,7 @@ class LogEvidence(AutogradEvidence):
         candidates: int = 8,
         seed: int = 0,
         clock: Callable[[], int] = lambda: 0,
+        ranks: Ranks | None = None,
     ) -> None:
         """`take` gives the samples of these rows of the log, which holds no unseen ids."""
         table = recommender.tables[side]
@@ -49,9 +54,16 @@ class LogEvidence(AutogradEvidence):
         super().__init__(table, recommender.objective, data=(), model=recommender)
         self._recommender, self._group, self._take = recommender, Grouped(log, side), take
         self._side, self._per_id, self._candidates = side, per_id, candidates
-        self._seed, self._clock = seed, clock
+        self._seed, self._clock, self._ranks = seed, clock, ranks or Ranks.alone()
         counts = torch.from_numpy(self._group.counts)
         self._scale = (counts / counts.clamp(1, per_id)).to(table.weight)[:, None]
+
+        self._own_ids = self.share(torch.arange(len(counts))).mine
+
+    def share(self, members: Tensor) -> Share:
+        """As many interactions for each process as can be."""
+        work = np.minimum(self._group.counts[members.numpy()], self._per_id)
+        return Share(self._ranks, self._ranks.cuts(work))
 
     def interactions(self) -> Tensor:
         """From the whole log."""
@@ -63,14 +75,14 @@ class LogEvidence(AutogradEvidence):
 
     def own_losses(self) -> Tensor:
         """See `AutogradEvidence`."""
-        return super().own_losses() * self._scale.squeeze(1)
+        return (super().own_losses() * self._scale.squeeze(1))[self._own_ids]
 
     @torch.no_grad()
     def losses(self) -> Tensor:
         """Of the own cluster and of those that promise most; infinite for others."""
         table, count = self._table, self._candidates
         if table.num_clusters <= count:
-            return super().losses() * self._scale
+            return (super().losses() * self._scale)[self._own_ids]
         promised = self._losses_if_linear()
         own = table.assignment[:-1].long()[:, None]
         chosen = promised.scatter(1, own, -torch.inf).topk(count, largest=False, sorted=False)[1]
@@ -85,7 +97,7 @@ class LogEvidence(AutogradEvidence):
                 ):
                     self._add(sums, ids, self._under(batch, ids, some).T)
         everywhere = torch.full_like(promised, torch.inf)
-        return everywhere.scatter_(1, chosen, total * self._scale)
+        return everywhere.scatter_(1, chosen, total * self._scale)[self._own_ids]
 
     def _losses_if_linear(self) -> Tensor:
         table, model = self._table, self._recommender
@@ -129,7 +141,7 @@ class LogEvidence(AutogradEvidence):
         rng = np.random.default_rng([self._seed, self._clock()])
         counts, starts = self._group.counts, self._group.starts
         shifts = rng.integers(np.maximum(counts, 1))
-        ids = np.arange(len(counts)) if members is None else members.numpy()
+        ids = np.arange(len(counts))[self._own_ids] if members is None else members.numpy()
         taken = np.minimum(counts[ids], self._per_id)
         ends = np.cumsum(taken)
         place = np.arange(int(taken.sum())) - np.repeat(ends - taken, taken)
@@ -138,5 +150,5 @@ class LogEvidence(AutogradEvidence):
         stride = np.maximum(counts[owner] // self._per_id, 1)
         chosen = starts[owner] + (shifts[owner] + place * stride) % counts[owner]
         rows = torch.from_numpy(self._group.order[chosen])
-        for some in torch.split(rows, _SAMPLES):
+        for some in torch.split(rows, _SAMPLES) if len(rows) else ():
             yield self._take(some)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim import Optimizer
 
+from celrec.clustering.ranks import Ranks
+from celrec.clustering.share import Share
 from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
@@ -25,7 +28,9 @@ from celrec.training.id_model import IdModel
 from celrec.training.log_evidence import LogEvidence
 from celrec.training.losses import LOSSES
 from celrec.training.negatives import Negatives
+from celrec.training.part_of_batch import PartOfBatch
 from celrec.training.samples import Samples
+from celrec.training.shared_gradients import sum_gradients
 from celrec.training.solver import Solver
 
 _LEAST_BATCHES = 4  # in a round
@@ -68,12 +73,24 @@ class Minibatch:
 
 
 class MinibatchDescent(Solver):
-    """One step: a round of mini-batches, in an order that the seed and the epoch give."""
+    """One step: a round of mini-batches, in an order that the seed and the epoch give.
+
+    Several `ranks` have the whole log and all tables. Each sees its share of every batch, and
+    gradients are summed. What is drawn at random is drawn for the whole batch everywhere.
+    """
 
     optimizer: Optimizer
 
-    def __init__(self, model: IdModel, log: Interactions, how: Minibatch, seed: int) -> None:
+    def __init__(
+        self,
+        model: IdModel,
+        log: Interactions,
+        how: Minibatch,
+        seed: int,
+        ranks: Ranks | None = None,
+    ) -> None:
         self.model, self.how, self._log, self._seed = model, how, log, seed
+        self.ranks = ranks or Ranks.alone()
         model.remember(log)
         self.samples = Samples(model, log)
         self._rounds = 0
@@ -107,18 +124,18 @@ class MinibatchDescent(Solver):
         self.model.train()
         total = count = 0.0
         generator = torch.Generator().manual_seed(_seed(self._seed, self._rounds))
-        self.model.generator = generator
-        mine = self._round()
-        size = min(self.how.batch, max(1, math.ceil(len(mine) / _LEAST_BATCHES)))
-        for numbers in torch.split(mine, size):
-            batch = self._with_negatives(self.samples.take(numbers), generator)
-            losses = self.model.objective(batch)
-            weight = torch.ones_like(losses) if batch.weight is None else batch.weight
-            loss = (losses * weight).sum()
-            total, count = total + float(loss.detach()), count + float(weight.sum())
+        order = self._round()
+        size = min(self.how.batch, max(1, math.ceil(len(order) / _LEAST_BATCHES)))
+        for numbers in torch.split(order, size):
+            whole = self._with_negatives(self.samples.take(numbers), generator)
+            part = PartOfBatch(whole, self.ranks)
+            self.model.normal = partial(part.normal, generator)
+            losses = (self.model.objective(part.batch) * part.weight).sum()
+            total, count = total + float(losses.detach()), count + part.whole_weight
             self.optimizer.zero_grad()
-            penalised = loss / weight.sum() + self._penalties(batch, weight)
+            penalised = losses / part.whole_weight + self._penalties(part)
             penalised.backward()  # type: ignore[no-untyped-call]
+            sum_gradients(self.model.parameters(), self.ranks)
             for side, numbers_kept in self.model.kept.items():
                 rows = self.model.tables[side].weight
                 if isinstance(rows, Tensor) and rows.grad is not None:
@@ -129,6 +146,7 @@ class MinibatchDescent(Solver):
         for table in self.model.whole_tables.values():
             table.adapt(self.optimizer)
         self._rounds += 1
+        total = self.ranks.total(total)
         return total / count * len(self._log) + self.samples.constant if count else 0.0
 
     def evidence(self, side: str) -> LogEvidence:
@@ -136,9 +154,13 @@ class MinibatchDescent(Solver):
         how = self.how
 
         def take(rows: Tensor) -> Batch:
-            # Evidence looks at a state, not at random numbers: the same in every call of a round.
-            generator = torch.Generator().manual_seed(_seed(self._seed, self._rounds))
-            return self._with_negatives(self.model.batch(self._log, rows, own=True), generator)
+            batch = self.model.batch(self._log, rows, own=True)
+            if self._negatives is None:
+                return batch
+            # Evidence looks at a state, not at random numbers: the same in every call of a round,
+            # whoever asks.
+            seed = _seed(self._seed, self._rounds)
+            return batch._replace(worse=self._negatives.draw_alike(batch.user, rows, seed))
 
         return LogEvidence(
             self.model,
@@ -149,6 +171,7 @@ class MinibatchDescent(Solver):
             candidates=how.candidates,
             seed=self._seed,
             clock=lambda: self._rounds,
+            ranks=self.ranks,
         )
 
     @torch.no_grad()
@@ -159,9 +182,10 @@ class MinibatchDescent(Solver):
         generator, total = torch.Generator().manual_seed(self._seed), 0.0
         for start in range(0, len(log), self.how.batch):
             rows = slice(start, start + self.how.batch)
-            batch = self.model.batch(log, rows, own=False)
-            total += float(self.model.objective(self._with_negatives(batch, generator)).sum())
-        return total / len(log)
+            batch = self._with_negatives(self.model.batch(log, rows, own=False), generator)
+            part = batch.at(Share.even(self.ranks, len(batch.user)).mine)
+            total += float(self.model.objective(part).sum()) if len(part.user) else 0.0
+        return self.ranks.total(total) / len(log)
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
@@ -217,12 +241,12 @@ class MinibatchDescent(Solver):
             batch = batch._replace(not_next=drawn)
         return batch
 
-    def _penalties(self, batch: Batch, weight: Tensor) -> Tensor:
-        """All that is added to the mean loss of a batch."""
-        how, share = self.how, weight / weight.sum()
-        total = weight.new_zeros(())
+    def _penalties(self, part: PartOfBatch) -> Tensor:
+        """All that is added to the mean loss of a batch, or this process's share of it."""
+        how, batch, share = self.how, part.batch, part.weight / part.whole_weight
+        total = share.new_zeros(())
         if (auxiliary := self.model.auxiliary(batch)) is not None:
-            total = total + auxiliary
+            total = total + auxiliary * part.share_of(self.model.auxiliary_terms)
         looked_up = [batch.user, batch.item]
         looked_up += [] if batch.columns is None else batch.columns.unbind(-1)
         for (side, table), ids in zip(self.model.tables.items(), looked_up, strict=True):
@@ -230,9 +254,9 @@ class MinibatchDescent(Solver):
                 apart = table(ids)
                 if isinstance(table, SharedRows):
                     apart = apart - self._anchor(side)[table.row_of(ids)]
-                total = total + how.l2 * (share @ apart.square().sum(-1))
+                total = total + how.l2 * (share.to(apart) @ apart.square().sum(-1))
             if (penalty := table.penalty()) is not None:
-                total = total + penalty / len(self._log)
+                total = total + penalty / (len(self._log) * self.ranks.size)
         return total
 
     def _anchor(self, side: str) -> Tensor:

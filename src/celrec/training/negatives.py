@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 from celrec.data.interactions import Interactions
 from celrec.data.seen_items import SeenItems
 from celrec.data.split import Split
+from celrec.embeddings._mixing import mixed
 
 _TRIES = 8
 
@@ -47,14 +49,26 @@ class Negatives:
 
     def draw(self, users: Tensor, generator: torch.Generator) -> Tensor:
         """One item for each of the users."""
-        drawn = torch.randint(self._items, users.shape, generator=generator)
-        for _ in range(_TRIES):
+        return self._draw(
+            users, lambda again, _: torch.randint(self._items, (len(again),), generator=generator)
+        )
+
+    def draw_alike(self, users: Tensor, places: Tensor, seed: int) -> Tensor:
+        """The same, of which each depends on its place in the log and the seed alone."""
+        return self._draw(
+            users, lambda again, number: mixed(places[again], seed + number) % self._items
+        )
+
+    def _draw(self, users: Tensor, items: Callable[[Tensor, int], Tensor]) -> Tensor:
+        """By `items` for some of the users, and the number of the try."""
+        drawn = items(torch.arange(len(users)), 0)
+        for number in range(1, 1 + _TRIES):
             keys = self._key(users.numpy(), drawn.numpy())
             known = self._known[np.searchsorted(self._known, keys)] == keys
-            again = torch.from_numpy(known)
-            if not known.any():
+            again = torch.from_numpy(np.flatnonzero(known))
+            if not len(again):
                 break
-            drawn[again] = torch.randint(self._items, (int(known.sum()),), generator=generator)
+            drawn[again] = items(again, number)
         return drawn
 
     def _key(self, users: NDArray[np.int64], items: NDArray[np.integer]) -> NDArray[np.int64]:

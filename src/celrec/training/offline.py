@@ -17,6 +17,7 @@ from celrec.training.minibatch import Minibatch, MinibatchDescent
 from celrec.training.model import Model
 from celrec.training.online import Online
 from celrec.training.online_solver import OnlineDescent
+from celrec.training.own_interactions import own_interactions
 from celrec.training.solver import Solver
 from celrec.training.tree_admm import Tree, TreeAdmm
 
@@ -78,20 +79,22 @@ class Offline:
         return replace(self, solver=replace(how, l2=factor * how.l2))
 
     def make_solver(self, model: Model, log: Interactions, ranks: Ranks | None = None) -> Solver:
-        """The solver that is asked for; of several `ranks`, with the interactions of this one."""
+        """The solver that is asked for; several `ranks` all give the whole log."""
+        ranks = ranks or Ranks.alone()
         if isinstance(model, Factorisation) and isinstance(self.solver, Descent):
-            return GradientDescent(model, log, self.solver, ranks)
+            return GradientDescent(model, own_interactions(log, ranks), self.solver, ranks)
         if isinstance(model, Factorisation) and isinstance(self.solver, LeastSquares):
-            return AlternatingLeastSquares(model, log, self.solver, ranks)
-        if ranks is not None and ranks.size > 1:
+            return AlternatingLeastSquares(model, own_interactions(log, ranks), self.solver, ranks)
+        if isinstance(model, IdModel) and isinstance(self.solver, Minibatch):
+            _check_alike(model, ranks)
+            return MinibatchDescent(model, log, self.solver, self.seed, ranks)
+        if ranks.size > 1:
             raise CelrecError(
                 f"{ranks.size} processes cannot train with {type(self.solver).__name__} together; "
-                "train in one, or take model 'nmf' or 'mf' with embedding 'cel'"
+                "train in one, or take a network, or model 'nmf' or 'mf' with embedding 'cel'"
             )
         if isinstance(model, IdModel) and isinstance(self.solver, Online):
             return OnlineDescent(model, log, replace(self.solver, seed=self.seed))
-        if isinstance(model, IdModel) and isinstance(self.solver, Minibatch):
-            return MinibatchDescent(model, log, self.solver, self.seed)
         if isinstance(model, Factorisation) and isinstance(self.solver, Tree):
             return TreeAdmm(model, log, self.solver, self.seed)
         raise CelrecError(
@@ -99,3 +102,13 @@ class Offline:
             "take Minibatch or Online for a IdModel, "
             "Descent, LeastSquares or Tree for a Factorisation"
         )
+
+
+def _check_alike(model: IdModel, ranks: Ranks) -> None:
+    """Complain about tables that several processes would come to have different ones of."""
+    for name, table in model.whole_tables.items():
+        if ranks.size > 1 and table.watches:
+            raise CelrecError(
+                f"{ranks.size} processes cannot train {type(table).__name__} of {name} together, "
+                "which looks at every sample; train in one, or take another embedding"
+            )

@@ -22,7 +22,6 @@ from celrec.errors import CelrecError
 from celrec.training.judgement import Judgement
 from celrec.training.model import Model
 from celrec.training.offline import Offline
-from celrec.training.own_interactions import own_interactions
 from celrec.training.solver import Solver
 
 
@@ -54,16 +53,14 @@ class OfflineTraining:
         how: Offline,
         ranks: Ranks | None = None,
     ) -> None:
-        """Of several `ranks`, all are given the same, and train on a share of the users each."""
+        """Of several `ranks`, all are given the same, and each does its share."""
         self.model, self.how, self._ranks = model, how, ranks or Ranks.alone()
         self.judgements: list[Judgement] = []
         self.grown_to: dict[str, int] | None = None
         """The clusters of each clustered table when training ended, as in `items`."""
         self._schedule = how.schedule
         self._train, self._valid = train.seen(), valid
-        self._solver = how.make_solver(
-            model, own_interactions(self._train, self._ranks), self._ranks
-        )
+        self._solver = how.make_solver(model, self._train, self._ranks)
         self._clusterers = self._make_clusterers()
         self._strangers = {
             side: torch.from_numpy(self._counts(side) == 0) for side in self._clusterers

@@ -309,7 +309,7 @@ class OnlineTrainer:
             pulled[name] = side.pull(gradient)
         kept = torch.tensor([float(len(learned.user) - len(batch.user))])
         parts = [*(p for p in pulled.values() if p is not None), *network, kept]
-        *parts, kept = self._totals(parts)
+        *parts, kept = self._ranks.totals(parts)
         totals = iter(parts)
         for name, side in self.sides.items():
             side.descend(None if pulled[name] is None else next(totals))
@@ -317,14 +317,6 @@ class OnlineTrainer:
             for parameter, gradient in zip(self._network, totals, strict=True):
                 parameter.grad = gradient / (share.total + int(kept))
             self._optimizer.step()
-
-    def _totals(self, parts: Sequence[Tensor]) -> Sequence[Tensor]:
-        """The sums over all processes, by one message."""
-        if self._ranks.size == 1 or not parts:
-            return parts
-        flat = self._ranks.total(torch.cat([part.reshape(-1) for part in parts]))
-        sums = torch.split(flat, [part.numel() for part in parts])
-        return [total.view_as(part) for total, part in zip(sums, parts, strict=True)]
 
     def _with_history(self, batch: Batch) -> Batch:
         length = self.recommender.history_length
