@@ -1,6 +1,5 @@
 import copy
 import re
-import tempfile
 import tracemalloc
 from collections import Counter, defaultdict, deque
 from pathlib import Path
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 
 from celrec.data.replay_buffer import ReplayBuffer
 from celrec.errors import CelrecError
+from celrec.storage.room import Room
 
 COLUMNS = {
     "partner": np.int32,
@@ -111,9 +111,9 @@ steps = st.lists(
 )
 
 
-def run(width, steps, folder=None):
+def run(width, steps, room=None):
     """Take the steps beside the obvious buffer, and give the state at the end."""
-    buffer, slow = ReplayBuffer(width, COLUMNS, folder=folder), SlowBuffer(width)
+    buffer, slow = ReplayBuffer(width, COLUMNS, room=room), SlowBuffer(width)
     inserted, views = 0, []
     for step, ids in steps:
         if step == "insert":
@@ -130,7 +130,7 @@ def run(width, steps, folder=None):
             views.append((buffer.counts, buffer.state_dict()))
         elif step == "restore":  # into a buffer that already holds something else
             state = copy.deepcopy(buffer.state_dict())
-            buffer = ReplayBuffer(width, COLUMNS, ids=3, folder=folder)
+            buffer = ReplayBuffer(width, COLUMNS, ids=3, room=room)
             insert(buffer, ids, range(len(ids)))
             buffer.load_state_dict(state)
             assert_same_state(buffer.state_dict(), state)
@@ -146,8 +146,8 @@ def run(width, steps, folder=None):
 @given(st.sampled_from([0, 1, 3, 20]), steps)
 def test_agrees_with_the_obvious_buffer_in_memory_and_in_files(width, steps):
     in_memory = run(width, steps)
-    with tempfile.TemporaryDirectory() as folder:
-        assert_same_state(run(width, steps, folder), in_memory)
+    assert_same_state(run(width, steps, Room(budget=0)), in_memory)
+    assert_same_state(run(width, steps, Room(budget=20_000)), in_memory)
 
 
 @given(st.sampled_from([1, 3, 20]), st.lists(st.lists(few, max_size=50), max_size=6))
@@ -261,15 +261,15 @@ def test_a_declaration_that_cannot_be_is_explained(arguments, message):
         ReplayBuffer(width, columns, ids=ids[0] if ids else 0)
 
 
-def test_grows_by_an_eighth_or_as_far_as_needed_and_tells_its_bytes(tmp_path):
-    for folder in (None, tmp_path):
-        buffer = ReplayBuffer(5, COLUMNS, ids=80, folder=folder)
+def test_grows_by_an_eighth_or_as_far_as_needed_and_tells_its_bytes():
+    for room in (None, Room(budget=0)):
+        buffer = ReplayBuffer(5, COLUMNS, ids=80, room=room)
         for owner, capacity in [(79, 80), (80, 90), (89, 90), (500, 501), (20, 501)]:
             insert(buffer, [owner], [owner])
             assert buffer.nbytes == capacity * (8 + 5 * EVENT_BYTES)
         assert buffer.num_ids == 501
         assert buffer.events([80, 500]).columns["partner"].tolist() == [80, 500]
-    assert sum(file.stat().st_size for file in tmp_path.iterdir()) == buffer.nbytes
+    assert room.mapped == buffer.nbytes
 
 
 def test_growth_in_memory_never_holds_the_events_twice():
@@ -306,11 +306,11 @@ def test_a_state_shares_memory():
 # Dropping ids.
 
 
-def test_to_keep_some_gives_the_room_of_the_others_back(tmp_path):
+def test_to_keep_some_gives_the_room_of_the_others_back():
     tracemalloc.start()
     try:
-        for folder in (None, tmp_path):
-            buffer = ReplayBuffer(16, {"stamp": np.int64}, folder=folder)
+        for room in (None, Room(budget=0)):
+            buffer = ReplayBuffer(16, {"stamp": np.int64}, room=room)
             ids = np.arange(200_000)
             buffer.insert(ids, stamp=ids)
             before, (held, _) = buffer.nbytes, tracemalloc.get_traced_memory()
@@ -320,17 +320,17 @@ def test_to_keep_some_gives_the_room_of_the_others_back(tmp_path):
             assert buffer.nbytes == before // 10
             assert buffer.events([0, 19_999]).columns["stamp"].tolist() == [7, 199_997]
             assert buffer.counts.tolist() == [1] * 20_000
-            if folder is None:  # nor are they held twice on the way
+            if room is None:  # nor are they held twice on the way
                 assert after < held - 0.8 * before
                 assert peak < held + 0.4 * before
     finally:
         tracemalloc.stop()
-    assert sum(file.stat().st_size for file in tmp_path.iterdir()) == buffer.nbytes
+    assert room.mapped == buffer.nbytes
 
 
-def test_an_id_that_was_dropped_comes_again_with_nothing(tmp_path):
-    for folder in (None, tmp_path):
-        buffer = ReplayBuffer(2, PAIR, folder=folder)
+def test_an_id_that_was_dropped_comes_again_with_nothing():
+    for room in (None, Room(budget=0)):
+        buffer = ReplayBuffer(2, PAIR, room=room)
         buffer.insert([0, 1, 1, 1], partner=[5, 6, 7, 8], target=[1.0, 2.0, 3.0, 4.0])
         views = buffer.counts, buffer.state_dict()
         buffer.keep([1])
@@ -357,22 +357,19 @@ def test_ids_to_keep_must_ascend(ids):
 @given(st.lists(st.tuples(few, few, st.integers(-1, 5)), max_size=30), st.data())
 def test_what_a_column_refers_to_can_be_renumbered(events, data):
     numbers = np.array([data.draw(st.integers(-1, 5)) for _ in range(6)])
-    with tempfile.TemporaryDirectory() as folder:
-        for place in (None, folder):
-            buffer = ReplayBuffer(3, {"one": np.int32, "two": (np.int32, 2)}, folder=place)
-            ids, one, other = (
-                (list(part) for part in zip(*events, strict=True)) if events else [[]] * 3
-            )
-            pairs = np.array([one, other], np.int32).T.reshape(-1, 2)
-            buffer.insert(ids, one=other, two=pairs)
-            before = buffer.events(range(6)).columns
-            buffer.renumber("one", numbers)
-            buffer.renumber("two", numbers, 1)
-            after = buffer.events(range(6)).columns
-            new = [int(numbers[v]) if v >= 0 else v for v in before["one"].tolist()]
-            assert after["one"].tolist() == new
-            assert after["two"][:, 0].tolist() == before["two"][:, 0].tolist()
-            assert after["two"][:, 1].tolist() == new
+    for room in (None, Room(budget=0)):
+        buffer = ReplayBuffer(3, {"one": np.int32, "two": (np.int32, 2)}, room=room)
+        ids, one, other = (list(part) for part in zip(*events, strict=True)) if events else [[]] * 3
+        pairs = np.array([one, other], np.int32).T.reshape(-1, 2)
+        buffer.insert(ids, one=other, two=pairs)
+        before = buffer.events(range(6)).columns
+        buffer.renumber("one", numbers)
+        buffer.renumber("two", numbers, 1)
+        after = buffer.events(range(6)).columns
+        new = [int(numbers[v]) if v >= 0 else v for v in before["one"].tolist()]
+        assert after["one"].tolist() == new
+        assert after["two"][:, 0].tolist() == before["two"][:, 0].tolist()
+        assert after["two"][:, 1].tolist() == new
 
 
 @pytest.mark.parametrize(
@@ -409,27 +406,8 @@ def test_no_state_at_all_is_refused():
             ReplayBuffer(2, PAIR).load_state_dict(state)
 
 
-def test_a_new_buffer_starts_clean_where_an_earlier_one_left_its_files(tmp_path):
-    folder = tmp_path / "deep" / "replay"
-    earlier = ReplayBuffer(2, PAIR, folder=str(folder))
-    earlier.insert([0, 3], partner=[1, 2], target=[1.0, 2.0])
-    earlier.flush()
-    assert np.fromfile(folder / "counts", np.int64)[:4].tolist() == [1, 0, 0, 1]
-    assert np.fromfile(folder / "column_partner", np.int32)[:8].tolist() == [1, 0, 0, 0, 0, 0, 2, 0]
-    later = ReplayBuffer(2, PAIR, ids=4, folder=folder)
-    assert later.counts.tolist() == [0] * 4
-    assert not later.state_dict()["columns"]["partner"].any()
-    assert earlier.events([3]).columns["partner"].tolist() == [2]
-
-
 def test_a_folder_that_cannot_be_written_is_explained(tmp_path):
     file = Path(tmp_path, "file")
     file.touch()
-    with pytest.raises(CelrecError, match=r"folder: cannot write in .*file"):
-        ReplayBuffer(2, PAIR, folder=file)
-
-
-def test_flushing_without_a_folder_does_nothing():
-    buffer = ReplayBuffer(2, PAIR, ids=1)
-    buffer.flush()
-    assert buffer.counts.tolist() == [0]
+    with pytest.raises(CelrecError, match=r"^memory: files in .*file.* nothing can be written"):
+        ReplayBuffer(2, PAIR, ids=1, room=Room(0, file))

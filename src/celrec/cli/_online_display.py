@@ -42,7 +42,7 @@ class Status:
             "ids": run.known,
             "dropped": run.dropped,
             "rows": run.rows,
-            "bytes": {**run.nbytes, "resident": _resident()},
+            "bytes": {**run.nbytes, "mapped": run.mapped, **_resident()},
             "overall": _by_slice(self._metrics.overall()),
         }
 
@@ -85,7 +85,8 @@ class Status:
         table.add_row(
             "bytes",
             f"model {size['model']:,}, training {size['training']:,}, ids {size['ids']:,}, "
-            f"seen {size['seen']:,}, resident {size['resident']:,}",
+            f"seen {size['seen']:,}, of these in files {size['mapped']:,}; "
+            f"resident {size['resident']:,}, without files {size['anonymous']:,}",
         )
         return table
 
@@ -136,10 +137,16 @@ def _metric(measured: Measured) -> str:
     return "nothing" if measured.mse is None else f"MSE {measured.mse:.4f}"
 
 
-def _resident() -> int:
-    """Bytes of memory that the process holds now, or the most it has held where nobody tells."""
+def _resident() -> dict[str, int]:
+    """Bytes of memory that the process holds now, or the most it has held where nobody tells.
+
+    Also without those of files, which the system can take back at any time.
+    """
     told = Path("/proc/self/statm")
     if told.exists():
-        return int(told.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        _, resident, files, *_ = map(int, told.read_text().split())
+        page = os.sysconf("SC_PAGE_SIZE")
+        return {"resident": resident * page, "anonymous": (resident - files) * page}
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most * 1024
+    most *= 1 if sys.platform == "darwin" else 1024
+    return {"resident": most, "anonymous": most}

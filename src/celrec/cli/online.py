@@ -140,6 +140,14 @@ def online(
             "10¹⁴, microseconds below 10¹⁷. Nobody is dropped if not given."
         ),
     ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            help="How much of it what is held for ids may take: 8GB, 500MB, 1.5GiB or a number of "
+            "bytes. What is more is in files in RUN that have no names, and end with the program. "
+            "Another value, or none, may be given each time; no result depends on it."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Learn from events as they come, with ids as they are, and keep it safe.
@@ -157,17 +165,19 @@ def online(
     from celrec.data.columns import Columns
     from celrec.data.streams.opening import open_source
     from celrec.evaluation.prequential import Prequential
+    from celrec.storage.byte_size import byte_size
     from celrec.training.assisting import assist
     from celrec.training.following import Pace, follow
     from celrec.training.launched import launched
     from celrec.training.stream_settings import DEFAULTS
 
+    budget = None if memory is None else byte_size(memory, "--memory")
     given = {n: v for n, v in said.items() if n in DEFAULTS and v not in (None, [])}
     with StopSignal() as stop, launched() as ranks:
         if not ranks.first:
             assist(ranks)
             return
-        with opened_run(run, given, ranks) as opened:
+        with opened_run(run, given, ranks, budget) as opened:
             asked = opened.source["asked"]
             pace = Pace(asked["batch"], checkpoint_every, checkpoint_seconds, events)
             roles = opened.source["reading"]
@@ -203,10 +213,15 @@ def online(
                 typer.echo("celrec: stopped; the same command goes on from here", err=True)
 
 
-def opened_run(folder: Path, given: dict[str, Any], ranks: Ranks | None = None) -> OnlineRun:
+def opened_run(
+    folder: Path,
+    given: dict[str, Any],
+    ranks: Ranks | None = None,
+    memory: int | None = None,
+) -> OnlineRun:
     """The run in a folder, or a new one; options that are not given are as they were.
 
-    Of several `ranks`, for the first.
+    Of several `ranks`, for the first. For `memory` see `OnlineRun.start`.
     """
     from celrec.training.checkpoint_folder import CheckpointFolder
     from celrec.training.online_run import OnlineRun
@@ -214,7 +229,7 @@ def opened_run(folder: Path, given: dict[str, Any], ranks: Ranks | None = None) 
     from celrec.training.stream_settings import DEFAULTS, asked_plan, stream_source
 
     if CheckpointFolder(folder).whole():
-        run = OnlineRun.resume(folder, ranks)
+        run = OnlineRun.resume(folder, ranks, memory)
         known = run.source.get("asked", {})
         for name, value in given.items():
             if value != known.get(name):
@@ -235,4 +250,5 @@ def opened_run(folder: Path, given: dict[str, Any], ranks: Ranks | None = None) 
         expected_ids=asked["expected_ids"],
         forget_after=silence,
         ranks=ranks,
+        memory=memory,
     )

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from celrec.data.compiled import compiled
+from celrec.storage.growing_rows import GrowingRows
+from celrec.storage.room import Room
 
 _MAX_LOAD = 0.7
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -94,7 +96,7 @@ class FingerprintTable:
     """Numbers distinct fingerprints 0, 1, 2 … in the order of their first insertion.
 
     A fingerprint is a low word and the upper half of a high word. Holds 16 bytes
-    a slot and keeps at most 70 % of the slots full.
+    a slot and keeps at most 70 % of the slots full; in a `room`, if one is given.
 
     >>> table = FingerprintTable()
     >>> low, high = np.array([7, 9, 7], np.uint64), np.array([0, 0, 0], np.uint64)
@@ -104,9 +106,13 @@ class FingerprintTable:
     array([ 1, -1], dtype=int32)
     """
 
-    def __init__(self) -> None:
-        self._slots = np.zeros((64, 2), np.uint64)
-        self._count = 0
+    def __init__(self, room: Room | None = None) -> None:
+        self._room, self._count = room, 0
+        self._begin(64)
+
+    def _begin(self, slots: int) -> None:
+        self._rows = GrowingRows(np.dtype(np.uint64), (2,), slots, self._room)
+        self._slots: NDArray[np.uint64] = self._rows.first(slots)
 
     def __len__(self) -> int:
         return self._count
@@ -119,7 +125,8 @@ class FingerprintTable:
     def copy(self) -> FingerprintTable:
         """One that what is inserted here later is not in."""
         other = FingerprintTable()
-        other._slots, other._count = self._slots.copy(), self._count
+        other._begin(len(self._slots))
+        other._slots[:], other._count = self._slots, self._count
         return other
 
     def insert(
@@ -146,9 +153,9 @@ class FingerprintTable:
         while self._count + extra > _MAX_LOAD * capacity:
             capacity *= 2
         if capacity > len(self._slots):
-            slots = np.zeros((capacity, 2), np.uint64)
-            _move(self._slots, slots, _shift(slots))
-            self._slots = slots
+            before = self._slots
+            self._begin(capacity)
+            _move(before, self._slots, _shift(self._slots))
 
 
 def _shift(slots: NDArray[np.uint64]) -> np.uint64:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,10 +12,11 @@ import torch
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from celrec.data import _replay_kernels as kernels
-from celrec.data._replay_kernels import GrowingRows
 from celrec.errors import CelrecError
+from celrec.storage.growing_rows import GrowingRows
+from celrec.storage.room import Room
 
-_NO_ROOM = (MemoryError, OSError, OverflowError, ValueError)  # from arrays and files too large
+_NO_ROOM = (MemoryError, OverflowError, ValueError)  # from arrays too large
 
 
 class Replayed(NamedTuple):
@@ -36,9 +37,8 @@ class ReplayBuffer:
     first `ids` ids are known from the start; others become known by their first
     event, for which the buffer grows by an eighth or as far as needed.
 
-    With `folder` all this lies in memory-mapped files there, which may be larger
-    than the memory. They are working space of one buffer at a time: a new one
-    overwrites them. What is to outlast the process goes through `state_dict`.
+    With a `room`, what is beyond its budget lies in memory-mapped files, which may be
+    larger than the memory. What is to outlast the process goes through `state_dict`.
 
     >>> buffer = ReplayBuffer(2, {"partner": np.int32, "target": np.float32})
     >>> buffer.insert([0, 1, 0, 0], partner=[5, 6, 7, 8], target=[1.0, 0.0, 0.5, 0.25])
@@ -57,31 +57,17 @@ class ReplayBuffer:
         columns: Mapping[str, DTypeLike],
         *,
         ids: int = 0,
-        folder: Path | str | None = None,
+        room: Room | None = None,
     ) -> None:
         self.width = _size("width", width)
         self._num_ids = _size("ids", ids)
         layouts = {name: _layout(name, declared) for name, declared in columns.items()}
-        place = None if folder is None else Path(folder)
-        try:
-            if place is not None:
-                place.mkdir(parents=True, exist_ok=True)
+        with _telling_of_room(self._num_ids):
             self._columns = {
-                name: GrowingRows(
-                    dtype, (self.width, *shape), self._num_ids, place and place / f"column_{name}"
-                )
+                name: GrowingRows(dtype, (self.width, *shape), self._num_ids, room)
                 for name, (dtype, shape) in layouts.items()
             }
-            self._counts = GrowingRows(
-                np.dtype(np.int64), (), self._num_ids, place and place / "counts"
-            )
-        except OSError as error:
-            raise CelrecError(
-                f"folder: cannot write in {str(folder)!r} ({error.strerror}); "
-                "choose a folder that you may write to, with enough space"
-            ) from error
-        except _NO_ROOM as error:
-            raise _no_room(self._num_ids, error) from error
+            self._counts = GrowingRows(np.dtype(np.int64), (), self._num_ids, room)
 
     @property
     def num_ids(self) -> int:
@@ -101,7 +87,7 @@ class ReplayBuffer:
     @property
     def nbytes(self) -> int:
         """Bytes allocated in memory or in files, with the room for ids to come."""
-        return sum(rows.flat.nbytes for rows in (self._counts, *self._columns.values()))
+        return sum(rows.nbytes for rows in (self._counts, *self._columns.values()))
 
     def insert(self, ids: ArrayLike, **columns: ArrayLike) -> None:
         """Append events in their order: the id of each, and its value in every column.
@@ -160,11 +146,9 @@ class ReplayBuffer:
         if (np.diff(asked) <= 0).any() or (len(asked) and asked[0] < 0):
             raise CelrecError("ids to keep must be 0 or more and ascend; sort them, each once")
         asked = asked[asked < self._num_ids]
-        try:
+        with _telling_of_room(len(asked)):
             for rows in (self._counts, *self._columns.values()):
                 rows.keep(asked)
-        except _NO_ROOM as error:
-            raise _no_room(len(asked), error) from error
         self._num_ids = len(asked)
 
     def renumber(self, column: str, numbers: NDArray[np.int64], place: int = 0) -> None:
@@ -174,11 +158,6 @@ class ReplayBuffer:
         """
         rows = self._columns[column]
         kernels.renumber(rows.flat, place, math.prod(rows.shape[1:]), numbers)
-
-    def flush(self) -> None:
-        """Write to the files of `folder` what is only in memory yet."""
-        for rows in (self._counts, *self._columns.values()):
-            rows.flush()
 
     def state_dict(self) -> dict[str, Any]:
         """The width, and the counts and columns of the known ids as tensors.
@@ -230,11 +209,9 @@ class ReplayBuffer:
         capacity = len(self._counts.flat)
         if ids > capacity:
             capacity = max(ids, capacity * 9 // 8)
-        try:
+        with _telling_of_room(ids):
             for rows in (*self._columns.values(), self._counts):  # what needs most room first
                 rows.grow(capacity)
-        except _NO_ROOM as error:
-            raise _no_room(ids, error) from error
         self._num_ids = ids
 
 
@@ -322,9 +299,15 @@ def _listed(names: Mapping[str, Any]) -> str:
     return ", ".join(map(str, names)) or "none"
 
 
-def _no_room(ids: int, error: Exception) -> CelrecError:
-    reason = str(error).partition("\n")[0]
-    return CelrecError(
-        f"ids: no room for {ids:,} of them ({reason}); number ids densely, or give a `folder` "
-        "with enough space"
-    )
+@contextmanager
+def _telling_of_room(ids: int) -> Iterator[None]:
+    try:
+        yield
+    except CelrecError:  # a file could not grow, and that is told already
+        raise
+    except _NO_ROOM as error:
+        reason = str(error).partition("\n")[0]
+        raise CelrecError(
+            f"ids: no room for {ids:,} of them ({reason}); number ids densely, or give a `room` "
+            "on a disk with enough space"
+        ) from error

@@ -5,20 +5,23 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from celrec.data._replay_kernels import GrowingRows
 from celrec.data.compiled import compiled
 from celrec.data.whole_numbers import whole_numbers
 from celrec.errors import CelrecError
+from celrec.storage.growing_rows import GrowingRows
+from celrec.storage.room import Room
 
 _INT32 = np.dtype(np.int32)
 _LEAST = 1 << 16  # events between two tidyings up, at least
+_PART = 1 << 20  # events at once, when they are tidied up
 
 
 class SeenItems:
     """The items that each user had to do with, as events in the order of time.
 
     Takes events at any time; 12 bytes each in memory, and 8 for each user. With `latest`, only
-    so many of the latest events of a user count, and the memory for others is given back.
+    so many of the latest events of a user count, and the memory for others is given back. What is
+    beyond the budget of a `room` lies in files.
     Events of nobody or with nothing (numbers below 0) are left out.
 
     >>> seen = SeenItems()
@@ -29,10 +32,10 @@ class SeenItems:
     (array([0, 1, 4, 4]), array([7, 8, 9, 7], dtype=int32))
     """
 
-    def __init__(self, latest: int | None = None) -> None:
+    def __init__(self, latest: int | None = None, room: Room | None = None) -> None:
         if latest is not None and latest < 1:
             raise CelrecError(f"latest must be positive, not {latest}; or None for all")
-        self.latest = latest
+        self.latest, self._room = latest, room
         self._most = np.iinfo(np.int32).max if latest is None else latest
         self.generation = 0
         """How often events were dropped or ids numbered anew: then events have other places."""
@@ -47,7 +50,7 @@ class SeenItems:
     def nbytes(self) -> int:
         """Bytes allocated, with the room for events to come."""
         held = (self._user, self._item, self._before, self._last, self._count)
-        return sum(rows.flat.nbytes for rows in held)
+        return sum(rows.nbytes for rows in held)
 
     def add(self, users: ArrayLike, items: ArrayLike) -> None:
         """Take notice of events, in their order."""
@@ -64,7 +67,7 @@ class SeenItems:
         of_events = (self._user.flat, self._item.flat, self._before.flat)
         self._size = _append(who, what, self._size, *of_events, self._last.flat, self._count.flat)
         if self.latest is not None and self._size >= self._tidy_at:
-            self._begin_with(*self.events())
+            self._begin_anew()
 
     def of(self, users: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Of users, where the items of each begin, and one more place; and all their items.
@@ -82,17 +85,26 @@ class SeenItems:
 
     def events(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The users and items of all events that count, in the order of time."""
-        user, item = self._user.flat[: self._size], self._item.flat[: self._size]
+        user, item = self._held(0, self._size)
         if self.latest is not None:
-            counted = _latest(user, self._most, np.zeros_like(self._count.flat))
+            counted = self._counted()
             user, item = user[counted], item[counted]
         return user.copy(), item.copy()
 
-    def held(self, start: int = 0) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The users and items of all events from a place on, even of those that do not count."""
-        return self._user.flat[start : self._size].copy(), self._item.flat[
-            start : self._size
-        ].copy()
+    def held(
+        self, start: int = 0, end: int | None = None
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The users and items of all events between places, even of those that do not count."""
+        user, item = self._held(start, self._size if end is None else min(end, self._size))
+        return user.copy(), item.copy()
+
+    def _held(self, start: int, end: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        return self._user.flat[start:end], self._item.flat[start:end]
+
+    def _counted(self) -> NDArray[np.bool_]:
+        """Which events count."""
+        user = self._user.flat[: self._size]
+        return _latest(user, self._most, np.zeros_like(self._count.flat))
 
     def frozen(self) -> SeenItems:
         """As it is now, for other threads to read while more is added here.
@@ -119,21 +131,31 @@ class SeenItems:
         self, users: NDArray[np.int64] | None = None, items: NDArray[np.int64] | None = None
     ) -> None:
         """Let only these users, or only these items, remain, numbered anew in this order."""
-        user, item = self.events()
-        self._begin_with(_renumbered(user, users), _renumbered(item, items))
+        self._begin_anew(users, items)
 
     def _forget(self) -> None:
-        self._user, self._item = GrowingRows(_INT32, (), 0), GrowingRows(_INT32, (), 0)
+        self._user, self._item = self._rows(), self._rows()
         # Places count from 1, since fresh memory is 0: that stands for none.
-        self._before, self._last = GrowingRows(_INT32, (), 0), GrowingRows(_INT32, (), 0)
-        self._count = GrowingRows(_INT32, (), 0)
+        self._before, self._last = self._rows(), self._rows()
+        self._count = self._rows()
         self._size = 0
 
-    def _begin_with(self, users: NDArray[np.int32], items: NDArray[np.int32]) -> None:
+    def _rows(self) -> GrowingRows:
+        return GrowingRows(_INT32, room=self._room)
+
+    def _begin_anew(
+        self, users: NDArray[np.int64] | None = None, items: NDArray[np.int64] | None = None
+    ) -> None:
+        """Hold only what counts, in parts: there is no copy of all of it in memory."""
+        (user, item), counted = self._held(0, self._size), self._counted()
+        numbers = _numbers(user, users), _numbers(item, items)
         self._forget()
         self.generation += 1
-        self._tidy_at = max(2 * len(users), _LEAST)
-        self.add(users, items)
+        self._tidy_at = max(2 * int(counted.sum()), _LEAST)
+        for start in range(0, len(user), _PART):
+            among = counted[start : start + _PART]
+            parts = (one[start : start + _PART][among] for one in (user, item))
+            self.add(*(n if to is None else to[n] for n, to in zip(parts, numbers, strict=True)))
 
 
 def _make_room(rows: GrowingRows, needed: int) -> None:
@@ -141,13 +163,14 @@ def _make_room(rows: GrowingRows, needed: int) -> None:
         rows.grow(max(needed, len(rows.flat) * 9 // 8))
 
 
-def _renumbered(numbers: NDArray[np.int32], kept: NDArray[np.int64] | None) -> NDArray[np.int32]:
+def _numbers(before: NDArray[np.int32], kept: NDArray[np.int64] | None) -> NDArray[np.int32] | None:
+    """The new number of each old one, −1 if it is not kept; None if all stay as they are."""
     if kept is None:
-        return numbers
-    size = max(int(numbers.max(initial=-1)), int(kept.max(initial=-1))) + 1
-    places = np.full(size, -1, np.int32)
-    places[kept] = np.arange(len(kept))
-    return places[numbers]
+        return None
+    size = max(int(before.max(initial=-1)), int(kept.max(initial=-1))) + 1
+    numbers = np.full(size, -1, np.int32)
+    numbers[kept] = np.arange(len(kept))
+    return numbers
 
 
 @compiled

@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from celrec.embeddings._id_rows import IdRows
 from celrec.embeddings._narrowest import narrowest
 from celrec.embeddings.memory import Memory
 from celrec.embeddings.shared_rows import SharedRows
 from celrec.embeddings.traits import Traits
 from celrec.errors import CelrecError
+from celrec.storage.room import Room
 
 
 class ClusteredEmbedding(SharedRows):
@@ -62,7 +64,7 @@ class ClusteredEmbedding(SharedRows):
             raise CelrecError(
                 f"max_clusters must lie in 1 … {num_embeddings:,} (the ids), not {max_clusters}"
             )
-        self.max_clusters = max_clusters
+        self.max_clusters, self._ids = max_clusters, IdRows()
         self.weight = nn.Parameter(
             torch.empty(max_clusters, embedding_dim, device=device, dtype=dtype)
         )
@@ -220,13 +222,16 @@ class ClusteredEmbedding(SharedRows):
         self.assignment[:-1] = assignment
         self.unseen_cluster = 0
 
+    def live_in(self, room: Room) -> None:
+        """See `Embedding`."""
+        self._ids = IdRows(room)
+        self.assignment = self._ids.moved_in(self.assignment)
+
     @torch.no_grad()
     def grow(self, num_embeddings: int) -> None:
         """Make room for more ids; the new ones begin in the cluster of unseen ids."""
-        before = self.num_embeddings
         self._grown(num_embeddings)
-        more = self.assignment[-1:].expand(num_embeddings - before)
-        self.assignment = torch.cat([self.assignment, more])
+        self.assignment = self._ids.grown(self.assignment, num_embeddings + 1, self.assignment[-1])
 
     @torch.no_grad()
     def keep(self, ids: Tensor) -> None:
@@ -237,6 +242,7 @@ class ClusteredEmbedding(SharedRows):
         from the one that it came from itself. See `rows_left`.
         """
         rows = self.rows_left(ids)
+        places = torch.cat([ids, ids.new_tensor([self.num_embeddings])])
         self._kept(ids)
         number = torch.full((self.max_clusters,), -1, device=rows.device)
         number[rows] = torch.arange(len(rows), device=rows.device)
@@ -246,8 +252,8 @@ class ClusteredEmbedding(SharedRows):
         self.parent.fill_(-1)
         self.parent[: len(rows)] = torch.where(parent >= 0, number[parent], -1)[rows].int()
         self.weight[: len(rows)] = self.weight[rows]
-        left = torch.cat([self.assignment[ids], self.assignment[-1:]])
-        self.assignment = number[left.long()].to(left.dtype)
+        self.assignment = self._ids.kept(self.assignment, places)
+        self.assignment.copy_(number[self.assignment.long()])
         self._active.fill_(len(rows))
         alone = not bool((self.assignment[:-1] == self.assignment[-1]).any())
         self.grow(max(len(ids) + alone, self.max_clusters))
@@ -279,7 +285,7 @@ class ClusteredEmbedding(SharedRows):
         # A saved table may have grown: its number of ids is that of the saved assignment.
         saved = state_dict.get(f"{prefix}assignment")
         if saved is not None and len(saved) != len(self.assignment):
-            self.assignment = self.assignment.new_zeros(len(saved))
+            self.assignment = self._ids.emptied(self.assignment, len(saved))
             self.num_embeddings = len(saved) - 1
         super()._load_from_state_dict(state_dict, prefix, *rest)
 

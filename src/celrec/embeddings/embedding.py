@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from celrec.embeddings.memory import Memory
 from celrec.embeddings.traits import Traits
 from celrec.errors import CelrecError
+from celrec.storage.room import Room
 
 
 class Embedding(nn.Module, ABC):
@@ -121,6 +122,9 @@ class Embedding(nn.Module, ABC):
     def penalty(self) -> Tensor | None:
         """What the method adds to the loss, summed over the data; here nothing."""
         return None
+
+    def live_in(self, room: Room) -> None:
+        """Let what is held for each id be where a room puts it, from now on."""
 
     def grow(self, num_embeddings: int) -> None:
         """Make room for more ids, which begin as unseen ones did; vectors stay as they are."""

@@ -7,9 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from celrec.embeddings._id_rows import IdRows
 from celrec.embeddings.memory import Memory
 from celrec.embeddings.shared_rows import SharedRows
 from celrec.embeddings.traits import Traits
+from celrec.storage.room import Room
 
 
 class FullEmbedding(SharedRows):
@@ -35,7 +37,7 @@ class FullEmbedding(SharedRows):
     ) -> None:
         super().__init__(num_embeddings, embedding_dim, padding_idx)
         rows = torch.empty(num_embeddings + 1, embedding_dim, device=device, dtype=dtype)
-        self.weight = nn.Parameter(rows)
+        self.weight, self._ids = nn.Parameter(rows), IdRows()
         self.reset_parameters()
 
     @torch.no_grad()
@@ -54,29 +56,35 @@ class FullEmbedding(SharedRows):
         seen = (ids >= 0) & (ids < self.num_embeddings)
         return torch.where(seen, ids, self.num_embeddings).long()
 
+    def live_in(self, room: Room) -> None:
+        """See `Embedding`."""
+        self._ids = IdRows(room)
+        self.weight.data = self._ids.moved_in(self.weight.data)
+
     @torch.no_grad()
     def grow(self, num_embeddings: int) -> None:
         """New ids begin with a copy of the row that they shared while they were unseen.
 
         The parameter stays the same one, but an optimiser's state about it has to be made anew.
         """
-        more = num_embeddings - self.num_embeddings
         self._grown(num_embeddings)
-        self.weight.data = torch.cat([self.weight, self.weight[-1:].expand(more, -1)])
+        self.weight.data = self._ids.grown(
+            self.weight.data, num_embeddings + 1, self.weight.data[-1]
+        )
 
     @torch.no_grad()
     def keep(self, ids: Tensor) -> None:
         """See `Embedding`. An optimiser's state about the rows has to follow: see `rows_left`."""
         rows = self.rows_left(ids)
         self._kept(ids)
-        self.weight.data = self.weight[rows]
+        self.weight.data = self._ids.kept(self.weight.data, rows)
         self.grow(max(len(ids), 1))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         # A saved table may have grown: its number of ids is that of the saved rows.
         saved = state_dict.get(f"{prefix}weight")
         if saved is not None and len(saved) != len(self.weight):
-            self.weight.data = self.weight.new_zeros(len(saved), self.embedding_dim)
+            self.weight.data = self._ids.emptied(self.weight.data, len(saved))
             self.num_embeddings = len(saved) - 1
         super()._load_from_state_dict(state_dict, prefix, *rest)
 

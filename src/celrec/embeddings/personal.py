@@ -7,10 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from celrec.embeddings._id_rows import IdRows
 from celrec.embeddings.embedding import Embedding
 from celrec.embeddings.memory import Memory
 from celrec.embeddings.traits import Traits
 from celrec.errors import CelrecError
+from celrec.storage.room import Room
 
 _NOBODY = -1
 
@@ -40,7 +42,7 @@ class PersonalEmbedding(Embedding):
         super().__init__(shared.num_embeddings, shared.embedding_dim, shared.padding_idx)
         if rows < 0:
             raise CelrecError(f"rows must not be negative, not {rows}")
-        self.shared = shared
+        self.shared, self._places, self._own_rows = shared, IdRows(), IdRows()
         like = next(shared.parameters())
         self.offset = nn.Parameter(like.new_zeros(rows, shared.embedding_dim))
         own = torch.full((shared.num_embeddings,), _NOBODY, dtype=torch.int32, device=like.device)
@@ -88,11 +90,17 @@ class PersonalEmbedding(Embedding):
         new = torch.unique(ids[self.own[ids] == _NOBODY])
         first, total = self.own_rows, self.own_rows + len(new)
         if total > len(self.offset):  # by an eighth at least
-            more = max(total, len(self.offset) * 9 // 8) - len(self.offset)
-            zeros = self.offset.new_zeros(more, self.embedding_dim)
-            self.offset.data = torch.cat([self.offset, zeros])
+            room = max(total, len(self.offset) * 9 // 8)
+            self.offset.data = self._own_rows.grown(self.offset.data, room, 0)
         self.own[new] = torch.arange(first, total, dtype=torch.int32, device=self.own.device)
         self._given.fill_(total)
+
+    def live_in(self, room: Room) -> None:
+        """See `Embedding`."""
+        self.shared.live_in(room)
+        self._places, self._own_rows = IdRows(room), IdRows(room)
+        self.own = self._places.moved_in(self.own)
+        self.offset.data = self._own_rows.moved_in(self.offset.data)
 
     def grow(self, num_embeddings: int) -> None:
         """New ids have what is shared."""
@@ -111,7 +119,7 @@ class PersonalEmbedding(Embedding):
         own = self.own[ids]
         own[own != _NOBODY] = torch.arange(len(rows), dtype=own.dtype, device=own.device)
         self._kept(ids)
-        self.own, self.offset.data = own, self.offset[rows]
+        self.own, self.offset.data = own, self._own_rows.moved_in(self.offset[rows])
         self._given.fill_(len(rows))
         self.follow()
 
@@ -122,9 +130,8 @@ class PersonalEmbedding(Embedding):
 
     def follow(self) -> None:
         """Take up that what is shared has grown."""
-        more = self.shared.num_embeddings - self.num_embeddings
         self._grown(self.shared.num_embeddings)
-        self.own = torch.cat([self.own, self.own.new_full((more,), _NOBODY)])
+        self.own = self._places.grown(self.own, self.num_embeddings, _NOBODY)
 
     def settings(self) -> dict[str, Any]:
         """See `Embedding`."""
@@ -143,7 +150,7 @@ class PersonalEmbedding(Embedding):
         # A saved table may have grown, in ids and in rows.
         own, offset = (state_dict.get(f"{prefix}{name}") for name in ("own", "offset"))
         if own is not None and offset is not None:
-            self.own = self.own.new_full((len(own),), _NOBODY)
+            self.own = self._places.emptied(self.own, len(own))
             self.num_embeddings = len(own)
-            self.offset.data = self.offset.new_zeros(len(offset), self.embedding_dim)
+            self.offset.data = self._own_rows.emptied(self.offset.data, len(offset))
         super()._load_from_state_dict(state_dict, prefix, *rest)

@@ -7,10 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from celrec.embeddings._id_rows import IdRows
 from celrec.embeddings.embedding import Embedding
 from celrec.embeddings.memory import Memory
 from celrec.embeddings.traits import Traits
 from celrec.errors import CelrecError
+from celrec.storage.room import Room
 
 STEPS_PER_BIT = 16
 """Evidence is kept in sixteenths of a bit."""
@@ -58,7 +60,7 @@ class PosteriorEmbedding(Embedding):
         first = rows if first_rows is None else first_rows
         if not 1 <= first <= rows:
             raise CelrecError(f"first_rows must lie in 1 … {rows} (the rows), not {first_rows}")
-        self.max_rows = rows
+        self.max_rows, self._ids = rows, IdRows()
         self.weight = nn.Parameter(torch.empty(rows, embedding_dim, device=device, dtype=dtype))
         evidence = torch.zeros(num_embeddings + 1, rows, dtype=torch.uint8, device=device)
         evidence[:, first:] = IMPOSSIBLE
@@ -153,18 +155,23 @@ class PosteriorEmbedding(Embedding):
         self.evidence[:, last] = IMPOSSIBLE
         self._active -= 1
 
+    def live_in(self, room: Room) -> None:
+        """See `Embedding`."""
+        self._ids = IdRows(room)
+        self.evidence = self._ids.moved_in(self.evidence)
+
     @torch.no_grad()
     def grow(self, num_embeddings: int) -> None:
         """New ids begin with the weights of unseen ones."""
-        more = num_embeddings - self.num_embeddings
         self._grown(num_embeddings)
-        self.evidence = torch.cat([self.evidence, self.evidence[-1:].expand(more, -1)])
+        self.evidence = self._ids.grown(self.evidence, num_embeddings + 1, self.evidence[-1])
 
     @torch.no_grad()
     def keep(self, ids: Tensor) -> None:
         """See `Embedding`. Rows stay, whoever is gone."""
+        left = torch.cat([ids, ids.new_tensor([self.num_embeddings])])
         self._kept(ids)
-        self.evidence = torch.cat([self.evidence[ids], self.evidence[-1:]])
+        self.evidence = self._ids.kept(self.evidence, left)
         self.grow(max(len(ids), 1))
 
     def settings(self) -> dict[str, Any]:
@@ -186,6 +193,6 @@ class PosteriorEmbedding(Embedding):
         # A saved table may have grown: its number of ids is that of the saved evidence.
         saved = state_dict.get(f"{prefix}evidence")
         if saved is not None and len(saved) != len(self.evidence):
-            self.evidence = self.evidence.new_zeros(len(saved), self.max_rows)
+            self.evidence = self._ids.emptied(self.evidence, len(saved))
             self.num_embeddings = len(saved) - 1
         super()._load_from_state_dict(state_dict, prefix, *rest)

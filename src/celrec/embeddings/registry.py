@@ -85,3 +85,21 @@ def make_embedding(description: dict[str, Any]) -> Embedding:
     if method not in EMBEDDINGS:
         raise CelrecError(f"method must be one of {', '.join(EMBEDDINGS)}, not {method!r}")
     return EMBEDDINGS[method](**settings)
+
+
+def smallest_description(description: dict[str, Any]) -> dict[str, Any]:
+    """The same for as few ids as a table may have, if it takes up the number of ids of a state.
+
+    So that room for them is made once, when the state is loaded.
+
+    >>> smallest_description(describe_embedding(FullEmbedding(100, 8)))["num_embeddings"]
+    1
+    """
+    match description:
+        case {"method": "full" | "posterior", "padding_idx": None}:
+            return {**description, "num_embeddings": 1}
+        case {"method": "cel", "padding_idx": None, "max_clusters": clusters}:
+            return {**description, "num_embeddings": clusters}
+        case {"method": "personal", "shared": shared}:
+            return {**description, "shared": smallest_description(shared), "rows": 0}
+    return description

@@ -8,7 +8,8 @@ from celrec.clustering.ranks import Ranks
 from celrec.data.seen_items import SeenItems
 from celrec.data.table_bytes import from_bytes
 from celrec.errors import CelrecError
-from celrec.training.crew import Crew
+from celrec.storage.room import Room
+from celrec.training.crew import Crew, Word
 from celrec.training.online_learner import OnlineLearner
 from celrec.training.plan import Plan
 from celrec.training.run_folder import load_run
@@ -25,10 +26,10 @@ def assist(ranks: Ranks) -> None:
     learner: OnlineLearner | None = None
     while (word := crew.heard()).what != "end":
         if word.what == "start":
-            plan = Plan(**word.about["plan"])
-            learner = OnlineLearner.start(plan, word.about["columns"], ranks=ranks)
+            plan, room = Plan(**word.about["plan"]), _room(word)
+            learner = OnlineLearner.start(plan, word.about["columns"], ranks=ranks, room=room)
         elif word.what == "go on":
-            learner = _loaded(Path(word.about["folder"]), word.about["seen"]).among(ranks)
+            learner = _loaded(word, _room(word)).among(ranks)
         elif learner is None:
             raise CelrecError(f"{word.what!r} was said before there was anything to learn")
         elif word.what == "learn":
@@ -37,11 +38,18 @@ def assist(ranks: Ranks) -> None:
             whole_learner(learner)
 
 
-def _loaded(folder: Path, noted: dict[str, object] | None) -> OnlineLearner:
+def _room(word: Word) -> Room | None:
+    """As much memory as the first process has."""
+    memory = word.about["memory"]
+    return None if memory is None else Room(memory, Path(word.about["run"]))
+
+
+def _loaded(word: Word, room: Room | None) -> OnlineLearner:
     """The learner of a checkpoint, and what was noted of what was seen."""
-    run = load_run(folder)
+    folder = Path(word.about["folder"])
+    run = load_run(folder, room=room)
     try:
-        seen = read_seen_log(folder.parent.parent, noted, run.known)
+        seen = read_seen_log(folder.parent.parent, word.about["seen"], run.known, room)
     except CelrecError:  # the first process tells of it
         seen = None
-    return OnlineLearner.load(folder, run, seen or SeenItems(LATEST_SEEN))[0]
+    return OnlineLearner.load(folder, run, seen or SeenItems(LATEST_SEEN, room), room)[0]

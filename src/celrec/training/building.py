@@ -18,12 +18,17 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
-from celrec.embeddings.registry import describe_embedding, make_embedding
+from celrec.embeddings.registry import (
+    describe_embedding,
+    make_embedding,
+    smallest_description,
+)
 from celrec.errors import CelrecError
 from celrec.models.biased_dot_product import BiasedDotProduct
 from celrec.models.dot_product import DotProduct
 from celrec.models.interaction import Interaction
 from celrec.models.registry import MODELS
+from celrec.storage.room import Room
 from celrec.training.clusterings import starting_clusters
 from celrec.training.factorisation import Factorisation
 from celrec.training.feature_tables import FeatureTables
@@ -76,11 +81,15 @@ def describe_model(model: Model) -> dict[str, Any]:
     }
 
 
-def rebuild_model(plan: Plan, description: dict[str, Any]) -> Model:
-    """A model as `describe_model` tells, ready for a state."""
+def rebuild_model(plan: Plan, description: dict[str, Any], room: Room | None = None) -> Model:
+    """A model as `describe_model` tells, ready for a state; its tables live in a `room`."""
     tables: dict[str, Any] = {
-        side: make_embedding(table) for side, table in description["tables"].items()
+        side: make_embedding(table if room is None else smallest_description(table))
+        for side, table in description["tables"].items()
     }
+    if room is not None:
+        for table in tables.values():
+            table.live_in(room)
     if plan.factorised:
         return Factorisation(**tables)
     known = [

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.errors import DivergedError
+from celrec.storage.room import Room
 from celrec.training._member_kernels import approach, cut_clusters, look_up, tally
 from celrec.training._online_kernels import draw_candidates, hashed
 from celrec.training.batch import Batch
@@ -55,17 +56,24 @@ class HardSide(PlainSide):
         moments: bool = False,
         conversions: bool = False,
         seed: int = 0,
+        room: Room | None = None,
     ) -> None:
         """`place` is that of the table among all `tables` of the model.
 
         For `moments` and `conversions` see `KeptEvents`.
         """
-        super().__init__(name, table, how, seed=seed)
+        super().__init__(name, table, how, seed=seed, room=room)
         self._clusters, self._moving = table, moving
-        self.members = Members(table)
+        self.members = Members(table, room)
         ids = table.num_embeddings
         self.buffer = KeptEvents(
-            moving.latest, place, tables, ids=ids, moments=moments, conversions=conversions
+            moving.latest,
+            place,
+            tables,
+            ids=ids,
+            moments=moments,
+            conversions=conversions,
+            room=room,
         )
         self._evidence = LatestEvidence(name, table, self.buffer, moving)
         self._mean = torch.zeros(table.embedding_dim)

@@ -19,6 +19,7 @@ from celrec.embeddings.shared_rows import SharedRows
 from celrec.errors import CelrecError
 from celrec.models.history import History
 from celrec.models.interaction import Interaction
+from celrec.storage.room import Room
 from celrec.training.batch import Batch
 from celrec.training.feature_tables import FeatureTables
 from celrec.training.losses import LOSSES, Loss
@@ -83,6 +84,11 @@ class IdModel(nn.Module):
         """All tables of ids: those of users and items, and of further columns by their names."""
         further = zip(self.column_names, self.column_tables, strict=True)
         return {"users": self.users, "items": self.items, **dict(further)}  # type: ignore[arg-type]
+
+    def live_in(self, room: Room) -> None:
+        """See `Embedding`: all tables of ids."""
+        for table in self.whole_tables.values():
+            table.live_in(room)
 
     @property
     def tables(self) -> dict[str, Embedding]:

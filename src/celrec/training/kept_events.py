@@ -7,6 +7,7 @@ import torch
 from numpy.typing import DTypeLike, NDArray
 
 from celrec.data.replay_buffer import ReplayBuffer
+from celrec.storage.room import Room
 from celrec.training.batch import Batch
 
 
@@ -30,6 +31,7 @@ class KeptEvents(ReplayBuffer):
         ids: int = 0,
         moments: bool = False,
         conversions: bool = False,
+        room: Room | None = None,
     ) -> None:
         """For the table at `place` among all `tables` of a model.
 
@@ -40,7 +42,7 @@ class KeptEvents(ReplayBuffer):
         columns["target"] = self._kind = np.dtype(np.uint8 if conversions else np.float32)
         if moments:
             columns["moment"] = np.int64
-        super().__init__(latest, columns, ids=ids)
+        super().__init__(latest, columns, ids=ids, room=room)
         self._place, self._moments = place, moments
 
     def store(self, batch: Batch, ids: NDArray[np.int64]) -> None:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from celrec.data.id_map import UNSEEN, IdMap
+from celrec.storage.growing_rows import GrowingRows
+from celrec.storage.room import Room
 
 _NEVER = np.iinfo(np.int64).min
+_INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
 
 
 class KnownIds:
     """Original ids and their numbers, how many events each has had, and the sum of its targets.
 
-    If `moments` are given, also when each was heard of last.
+    If `moments` are given, also when each was heard of last. What is beyond the budget of a `room`
+    lies in files.
 
     >>> shops = KnownIds()
     >>> numbers = shops.numbers(pl.Series(["north", None, "north"]))
@@ -31,32 +37,32 @@ class KnownIds:
         counts: NDArray[np.int64] | None = None,
         sums: NDArray[np.float64] | None = None,
         moments: NDArray[np.int64] | None = None,
+        room: Room | None = None,
     ) -> None:
-        self.ids = IdMap() if ids is None else ids
-        self._counts = np.zeros(0, np.int64) if counts is None else counts.copy()
-        self._sums = np.zeros(0, np.float64) if sums is None else sums.copy()
-        self._moments = None if moments is None else moments.copy()
+        self.ids = IdMap(room=room) if ids is None else ids
+        self._counts = _rows(_INT64, counts, room)
+        self._sums = _rows(_FLOAT64, sums, room)
+        self._moments = None if moments is None else _rows(_INT64, moments, room)
 
     @property
     def counts(self) -> NDArray[np.int64]:
         """How many events each id has had."""
-        return self._counts[: len(self.ids)]
+        return self._counts.first(len(self.ids))
 
     @property
     def sums(self) -> NDArray[np.float64]:
         """The sum of the targets of each id."""
-        return self._sums[: len(self.ids)]
+        return self._sums.first(len(self.ids))
 
     @property
     def moments(self) -> NDArray[np.int64] | None:
         """The moment of the last event of each id, where moments are kept."""
-        return None if self._moments is None else self._moments[: len(self.ids)]
+        return None if self._moments is None else self._moments.first(len(self.ids))
 
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        moments = 0 if self._moments is None else self._moments.nbytes
-        return self.ids.nbytes + self._counts.nbytes + self._sums.nbytes + moments
+        return self.ids.nbytes + sum(rows.nbytes for rows in self._all())
 
     def numbers(self, values: pl.Series) -> NDArray[np.int64]:
         """The number of each id, UNSEEN for null; those not yet known get the next free ones."""
@@ -65,20 +71,23 @@ class KnownIds:
             numbers[values.is_not_null().to_numpy()] = self.ids.extend(values.drop_nulls())
         else:
             numbers = self.ids.extend(values).astype(np.int64)
-        more = len(self.ids) - len(self._counts)
-        if more > 0:  # by an eighth at least: to grow takes time for all ids
-            more = max(more, len(self._counts) // 8)
-            self._counts = np.concatenate([self._counts, np.zeros(more, np.int64)])
-            self._sums = np.concatenate([self._sums, np.zeros(more)])
+        room = len(self._counts.flat)
+        if len(self.ids) > room:  # by an eighth at least: to grow may take time for all ids
+            for rows in self._all():
+                rows.grow(max(len(self.ids), room * 9 // 8))
             if self._moments is not None:
-                self._moments = np.concatenate([self._moments, np.full(more, _NEVER)])
+                self._moments.flat[room:] = _NEVER
         return numbers
+
+    def _all(self) -> tuple[GrowingRows, ...]:
+        both = self._counts, self._sums
+        return both if self._moments is None else (*both, self._moments)
 
     def counts_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """How many events these have had, none where there is no id."""
         known = numbers > UNSEEN
         counts = np.zeros(len(numbers), np.int64)
-        counts[known] = self._counts[numbers[known]]
+        counts[known] = self._counts.flat[numbers[known]]
         return counts
 
     def add(
@@ -89,10 +98,10 @@ class KnownIds:
     ) -> None:
         """Take notice of events, and of their moments where those are kept."""
         known = numbers > UNSEEN
-        np.add.at(self._counts, numbers[known], 1)
-        np.add.at(self._sums, numbers[known], targets[known].astype(np.float64))
+        np.add.at(self._counts.flat, numbers[known], 1)
+        np.add.at(self._sums.flat, numbers[known], targets[known].astype(np.float64))
         if self._moments is not None and moments is not None:
-            np.maximum.at(self._moments, numbers[known], moments[known])
+            np.maximum.at(self._moments.flat, numbers[known], moments[known])
 
     def heard_since(self, moment: int) -> NDArray[np.int64]:
         """Those whose last event was at that moment or later; all where moments are not kept."""
@@ -101,8 +110,14 @@ class KnownIds:
         return np.flatnonzero(self.moments >= moment)
 
     def keep(self, numbers: NDArray[np.int64]) -> None:
-        """Let only these remain, numbered anew in this order."""
-        self._counts, self._sums = self._counts[numbers], self._sums[numbers]
-        if self._moments is not None:
-            self._moments = self._moments[numbers]
+        """Let only these remain, which ascend, numbered anew in this order."""
+        for rows in self._all():
+            rows.keep(numbers)
         self.ids.keep(numbers)
+
+
+def _rows(dtype: np.dtype[Any], values: NDArray[Any] | None, room: Room | None) -> GrowingRows:
+    rows = GrowingRows(dtype, (), 0 if values is None else len(values), room)
+    if values is not None:
+        rows.flat[:] = values
+    return rows

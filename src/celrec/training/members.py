@@ -9,6 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.storage.growing_rows import GrowingRows
+from celrec.storage.room import Room
 from celrec.training._member_kernels import (
     crowded_clusters,
     enlist,
@@ -16,6 +18,8 @@ from celrec.training._member_kernels import (
     move,
     relink,
 )
+
+_INT32 = np.dtype(np.int32)
 
 
 class Members:
@@ -25,8 +29,8 @@ class Members:
     many members it has, and how many events those have had together.
     """
 
-    def __init__(self, table: ClusteredEmbedding) -> None:
-        self._table = table
+    def __init__(self, table: ClusteredEmbedding, room: Room | None = None) -> None:
+        self._table, self._room = table, room
         self.all_events = 0
         """Those of all clusters together."""
         self._begin()
@@ -35,14 +39,18 @@ class Members:
         clusters = self._table.max_clusters
         self.sizes, self.events = np.zeros(clusters, np.int64), np.zeros(clusters, np.int64)
         self._head = np.full(clusters, -1, np.int32)
-        self._after = self._before = np.empty(0, np.int32)
+        self._next, self._last = (GrowingRows(_INT32, room=self._room) for _ in range(2))
+        self._after, self._before = self._next.first(0), self._last.first(0)
         self.grow(self._table.num_embeddings)
 
     def grow(self, ids: int) -> None:
         """Make room for more ids."""
-        more = np.full(ids - len(self._after), -1, np.int32)
-        self._after = np.concatenate([self._after, more])
-        self._before = np.concatenate([self._before, more])
+        known = len(self._after)
+        del self._after, self._before  # views would keep them from growing in place
+        for rows in (self._next, self._last):
+            rows.grow(ids)
+            rows.flat[known:ids] = -1
+        self._after, self._before = self._next.first(ids), self._last.first(ids)
 
     def count(
         self, ids: NDArray[np.int64], counts: NDArray[np.int64]
@@ -165,8 +173,10 @@ class Members:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take up what `state_dict` gave."""
+        self._begin()
+        self.grow(len(state["_after"]))
         for name in _PARTS:
-            setattr(self, name, state[name].numpy().copy())
+            getattr(self, name)[:] = state[name].numpy()
         self.all_events = int(self.events.sum())
 
 

@@ -14,6 +14,7 @@ from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.shared_rows import SharedRows
 from celrec.errors import CelrecError
+from celrec.storage.room import Room
 from celrec.training._online_kernels import KNOWN_LOSSES
 from celrec.training.composed_side import ComposedSide
 from celrec.training.hard_side import HardSide
@@ -104,11 +105,13 @@ class Online:
             network_rate=factor * self.network_rate,
         )
 
-    def trainer(self, recommender: IdModel, ranks: Ranks | None = None) -> OnlineTrainer:
+    def trainer(
+        self, recommender: IdModel, ranks: Ranks | None = None, room: Room | None = None
+    ) -> OnlineTrainer:
         """A trainer for a recommender, as this says.
 
         Of several `ranks`, each has the users whose events it learns, and of all other ids those
-        that it owns: see `OwnedSide`.
+        that it owns: see `OwnedSide`. What is held for ids is where a `room` puts it.
         """
         ranks = ranks or Ranks.alone()
         if ranks.size > 1:
@@ -128,12 +131,14 @@ class Online:
                     self.temperature,
                     merge_within=self.moving.merge_within,
                     seed=self.seed,
+                    room=room,
                 )
             elif isinstance(table, ClusteredEmbedding):
                 kept: dict[str, Any] = {
                     "seed": self.seed,
                     "moments": self.replay or recommender.history_length > 0,
                     "conversions": recommender.loss is LOSSES["cross-entropy"],
+                    "room": room,
                 }
                 told = (name, table, shared, self.moving, place, len(tables))
                 sides[name] = (
@@ -142,17 +147,21 @@ class Online:
                     else SharedClusters(*told, ranks, **kept)
                 )
             elif isinstance(table, SharedRows) and not table.needs_gradients:
-                sides[name] = PlainSide(name, table, self.plain, spread=self.small, seed=self.seed)
+                sides[name] = PlainSide(
+                    name, table, self.plain, spread=self.small, seed=self.seed, room=room
+                )
             else:
                 sides[name] = ComposedSide(name, table, self.plain)
             if isinstance(whole, PersonalEmbedding):
-                sides[name] = PersonalSide(sides[name], whole, self.own, self.own_above, place)
+                sides[name] = PersonalSide(
+                    sides[name], whole, self.own, self.own_above, place, room
+                )
             if ranks.size > 1 and name != "users":
                 sides[name] = _owned(sides[name], ranks)
         rate, replay = self.network_rate, self.replay
         if ranks.size > 1:
-            return SharedTrainer(recommender, sides, rate, ranks, replay=replay)
-        return OnlineTrainer(recommender, sides, rate, replay=replay)
+            return SharedTrainer(recommender, sides, rate, ranks, replay=replay, room=room)
+        return OnlineTrainer(recommender, sides, rate, replay=replay, room=room)
 
     def _check_ranks(self, recommender: IdModel, ranks: Ranks) -> None:
         """Complain about what only one process can learn."""

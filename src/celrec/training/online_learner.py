@@ -19,6 +19,7 @@ from celrec.data.seen_items import SeenItems
 from celrec.data.streams.rejected import Rejected
 from celrec.data.table_bytes import to_bytes
 from celrec.errors import CelrecError
+from celrec.storage.room import Room
 from celrec.training.batch import Batch
 from celrec.training.crew import Crew
 from celrec.training.fit import Fit
@@ -67,15 +68,17 @@ class OnlineLearner:
         trainer: OnlineTrainer | None = None,
         own_users: OwnUsers | None = None,
         ranks: Ranks | None = None,
+        room: Room | None = None,
     ) -> None:
         """See `start` and `load`; a new trainer is made if none is given.
 
-        Of several `ranks`, each knows its own users only, and all items.
+        Of several `ranks`, each knows its own users only, and all items. What is made here lives
+        in the `room`.
         """
         self._how, self.ranks = online_settings(plan), ranks or Ranks.alone()
         self.plan, self.model, self.tables = plan, model, tables
-        self.forgetting, self.seen = forgetting, seen
-        self.trainer = self._how.trainer(model, self.ranks) if trainer is None else trainer
+        self.forgetting, self.seen, self.room = forgetting, seen, room
+        self.trainer = self._how.trainer(model, self.ranks, room) if trainer is None else trainer
         self.own_users = own_users or OwnUsers(self.ranks)
         self._crew, self._users = Crew(self.ranks), self.own_users.total
 
@@ -88,8 +91,12 @@ class OnlineLearner:
         expected_ids: int | None = None,
         forget_after: Silence | None = None,
         ranks: Ranks | None = None,
+        room: Room | None = None,
     ) -> OnlineLearner:
-        """One that has learned nothing yet: see `OnlineRun.start`."""
+        """One that has learned nothing yet: see `OnlineRun.start`.
+
+        What is held for ids is where a `room` puts it; without one, in memory.
+        """
         if ranks is not None and ranks.size > 1 and forget_after is not None:
             raise CelrecError(
                 f"forget_after {str(forget_after)!r}: {ranks.size} processes drop nobody together; "
@@ -97,11 +104,14 @@ class OnlineLearner:
             )
         plan = stream_plan(plan, expected_ids)
         model = stream_model(plan, columns)
+        if room is not None:
+            model.live_in(room)
         forgetting = Forgetting(forget_after)
         forgetting.check(model, plan.embedding)
         moments = None if forget_after is None else np.empty(0, np.int64)
-        tables = {name: KnownIds(moments=moments) for name in model.whole_tables}
-        return cls(plan, model, tables, forgetting, SeenItems(LATEST_SEEN), ranks=ranks)
+        tables = {name: KnownIds(moments=moments, room=room) for name in model.whole_tables}
+        seen = SeenItems(LATEST_SEEN, room)
+        return cls(plan, model, tables, forgetting, seen, ranks=ranks, room=room)
 
     @classmethod
     def after(cls, fitted: Fit, plan: Plan, log: Interactions, seen: Interactions) -> OnlineLearner:
@@ -127,11 +137,16 @@ class OnlineLearner:
         return cls(plan, model, tables, Forgetting(), latest, trainer)
 
     @classmethod
-    def load(cls, folder: Path, run: Run, seen: SeenItems) -> tuple[OnlineLearner, dict[str, Any]]:
-        """What `write` wrote to a folder, and the notes; `run` is what `load_run` reads there."""
+    def load(
+        cls, folder: Path, run: Run, seen: SeenItems, room: Room | None = None
+    ) -> tuple[OnlineLearner, dict[str, Any]]:
+        """What `write` wrote to a folder, and the notes; `run` is what `load_run` reads there.
+
+        Where a `room` is given, `run` and what was `seen` should be in it too.
+        """
         if not isinstance(run.model, IdModel) or not run.plan.online:
             raise CelrecError(f"{folder}: not an online run; name another folder")
-        state = load_state(folder / _STATE)
+        state = load_state(folder / _STATE, mapped=True)  # all that is taken up is copied
         run.model.remember(run.known)  # nothing: the trainer has the latest items of users
         frames = {"users": run.users, "items": run.items, **run.columns}
         maps = {"users": run.known.user_ids, "items": run.known.item_ids}
@@ -143,11 +158,12 @@ class OnlineLearner:
                 frame.get_column("interactions").to_numpy(),
                 state["sums"][name].numpy(),
                 moments.get(name),
+                room,
             )
             for name, frame in frames.items()
         }
         forgetting = Forgetting.from_state(state.get("forgetting", {}))
-        learner = cls(run.plan, run.model, tables, forgetting, seen)
+        learner = cls(run.plan, run.model, tables, forgetting, seen, room=room)
         learner.trainer.load_state_dict(state["trainer"])
         return learner, state["notes"]
 
@@ -172,11 +188,11 @@ class OnlineLearner:
                 continue
             side.share(np.arange(ranks.rank, known, ranks.size))
             side.renumber(0, numbers)
-        trainer = self._how.trainer(self.model, ranks)
+        trainer = self._how.trainer(self.model, ranks, self.room)
         trainer.load_state_dict(self.trainer.state_dict())
         return OnlineLearner(
             *(self.plan, self.model, self.tables, self.forgetting, self.seen, trainer),
-            *(OwnUsers(ranks, own, total), ranks),
+            *(OwnUsers(ranks, own, total), ranks, self.room),
         )
 
     @property

@@ -15,6 +15,7 @@ from celrec.data.atomic import atomic_folder
 from celrec.data.seen_items import SeenItems
 from celrec.data.streams.events import Events, Offset
 from celrec.errors import CelrecError
+from celrec.storage.room import Room
 from celrec.training.checkpoint_folder import CheckpointFolder
 from celrec.training.crew import Crew
 from celrec.training.id_model import IdModel
@@ -100,6 +101,7 @@ class OnlineRun:
         expected_ids: int | None = None,
         forget_after: Silence | None = None,
         ranks: Ranks | None = None,
+        memory: int | None = None,
     ) -> OnlineRun:
         """A run that has learned nothing yet, in a new folder.
 
@@ -107,29 +109,41 @@ class OnlineRun:
         `compression` must be a number of rows, or a share of the `expected_ids` of a table. Ids
         that are silent for longer than `forget_after` are dropped in time; None: no id is.
         Of several `ranks`, the first has the run, and the others `assist`.
+
+        What is held for ids may take so many bytes of `memory`, in each process; what is more is
+        in files on the disk of the folder, which have no names and end with the process. That
+        changes no result. See `Room`. None: all is in memory.
         """
         place = Path(folder)
+        room = None if memory is None else Room(memory, place)
         learner = OnlineLearner.start(
-            plan, columns, expected_ids=expected_ids, forget_after=forget_after, ranks=ranks
+            plan,
+            columns,
+            expected_ids=expected_ids,
+            forget_after=forget_after,
+            ranks=ranks,
+            room=room,
         )
         lock = lock_run(place)
         try:
             if CheckpointFolder(place).whole():
                 raise CelrecError(f"{folder}: holds a run already; resume it, or name a new folder")
             CheckpointFolder(place).tidy()
-            run = cls(place, lock, learner, SeenLog(place, _SEEN), dict(source or {}))
+            run = cls(place, lock, learner, SeenLog(place, _SEEN, room), dict(source or {}))
             told = {"plan": asdict(learner.plan), "columns": list(columns)}
-            run._crew.tell("start", told)
+            run._crew.tell("start", {**told, "memory": memory, "run": str(place.resolve())})
         except BaseException:
             lock.release()
             raise
         return run
 
     @classmethod
-    def resume(cls, folder: str | Path, ranks: Ranks | None = None) -> OnlineRun:
+    def resume(
+        cls, folder: str | Path, ranks: Ranks | None = None, memory: int | None = None
+    ) -> OnlineRun:
         """Go on as of the latest checkpoint that is not damaged.
 
-        It does not matter how many `ranks` wrote it.
+        It does not matter how many `ranks` wrote it, nor with how much `memory`: see `start`.
         """
         place, missing = Path(folder), f"{folder}: holds no online run to go on with; start one"
         checkpoints = CheckpointFolder(place)
@@ -140,9 +154,10 @@ class OnlineRun:
             found = checkpoints.latest()
             if found is None:
                 raise CelrecError(missing)
-            known = load_run(found.folder)
-            seen_log = SeenLog.resume(place, found.about.get("seen"), known.known, _SEEN)
-            learner, notes = OnlineLearner.load(found.folder, known, seen_log.seen)
+            room = None if memory is None else Room(memory, place)
+            known = load_run(found.folder, room=room)
+            seen_log = SeenLog.resume(place, found.about.get("seen"), known.known, _SEEN, room)
+            learner, notes = OnlineLearner.load(found.folder, known, seen_log.seen, room)
             learner = learner.among(ranks or Ranks.alone())
             run = cls(
                 *(place, lock, learner, seen_log, known.source),
@@ -153,7 +168,7 @@ class OnlineRun:
             run.damaged = (*found.damaged, *seen_log.damaged)
             run._saved = run._position()
             told = {"folder": str(found.folder.resolve()), "seen": found.about.get("seen")}
-            run._crew.tell("go on", told)
+            run._crew.tell("go on", {**told, "memory": memory, "run": str(place.resolve())})
             checkpoints.tidy(found.folder)
         except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             lock.release()
@@ -250,6 +265,11 @@ class OnlineRun:
     def nbytes(self) -> dict[str, int]:
         """Bytes of the model, of what learning needs besides, of ids, and of what was seen."""
         return self.learner.nbytes
+
+    @property
+    def mapped(self) -> int:
+        """Bytes of these that are in files, since there is no more memory for them."""
+        return 0 if self.learner.room is None else self.learner.room.mapped
 
     def learn(self, events: Events) -> Learned:
         """Predict a batch of events, then learn it, as one batch."""

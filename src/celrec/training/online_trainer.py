@@ -13,6 +13,7 @@ from torch import Tensor
 
 from celrec.clustering.ranks import Ranks
 from celrec.data.replay_buffer import ReplayBuffer
+from celrec.storage.room import Room
 from celrec.training.batch import Batch
 from celrec.training.id_model import HISTORY, IdModel
 from celrec.training.losses import LOSSES
@@ -53,6 +54,7 @@ class OnlineTrainer:
         *,
         replay: bool = False,
         ranks: Ranks | None = None,
+        room: Room | None = None,
     ) -> None:
         """With `replay`, the latest events of the ids in a batch are learned with it.
 
@@ -67,7 +69,7 @@ class OnlineTrainer:
             self._optimizer = torch.optim.Adam(self._network, lr=network_rate)
         self._replay = replay
         self.history = ReplayBuffer(
-            recommender.history_length, {"item": np.int32, "moment": np.int64}
+            recommender.history_length, {"item": np.int32, "moment": np.int64}, room=room
         )
         """The latest items of every user, and the numbers of their events."""
         self.events = 0

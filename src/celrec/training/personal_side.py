@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from celrec.embeddings.personal import PersonalEmbedding
+from celrec.storage.room import Room
 from celrec.training.batch import Batch
 from celrec.training.online_side import Judge, OnlineSide, Tangent
 from celrec.training.row_descent import Descending, RowDescent
@@ -25,13 +26,19 @@ class PersonalSide(OnlineSide):
     """
 
     def __init__(
-        self, inner: OnlineSide, table: PersonalEmbedding, how: Descending, above: int, place: int
+        self,
+        inner: OnlineSide,
+        table: PersonalEmbedding,
+        how: Descending,
+        above: int,
+        place: int,
+        room: Room | None = None,
     ) -> None:
         """`place` is that of the table among all of the model."""
         super().__init__(inner.name, table)
         self._inner, self._personal, self._above, self._place = inner, table, above, place
         self.by_tangent = inner.by_tangent
-        self._descent = RowDescent(table.offset, how)
+        self._descent = RowDescent(table.offset, how, room)
         self._looked_up = torch.empty(0, dtype=torch.int64)
 
     @property

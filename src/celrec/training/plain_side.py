@@ -11,6 +11,7 @@ from torch import Tensor
 
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.shared_rows import SharedRows
+from celrec.storage.room import Room
 from celrec.training.id_noise import id_noise
 from celrec.training.online_side import OnlineSide
 from celrec.training.row_descent import Descending, RowDescent
@@ -24,10 +25,17 @@ class PlainSide(OnlineSide):
     """
 
     def __init__(
-        self, name: str, table: SharedRows, how: Descending, *, spread: float = 0.0, seed: int = 0
+        self,
+        name: str,
+        table: SharedRows,
+        how: Descending,
+        *,
+        spread: float = 0.0,
+        seed: int = 0,
+        room: Room | None = None,
     ) -> None:
         super().__init__(name, table)
-        self._rows, self._descent = table, RowDescent(table.weight, how)
+        self._rows, self._descent = table, RowDescent(table.weight, how, room)
         self._how, self._spread, self._seed = how, spread, seed
         self._looked_up = torch.empty(0, dtype=torch.int64)
 

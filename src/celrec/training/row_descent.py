@@ -12,8 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from celrec.errors import CelrecError
+from celrec.storage.growing_rows import GrowingRows
+from celrec.storage.room import Room
 from celrec.training._row_kernels import descend_rows, sum_by_row
 
+_FLOAT32 = np.dtype(np.float32)
 RULES = ("adagrad", "sgd")
 
 
@@ -56,11 +59,14 @@ class RowDescent:
     [[-4.0], [0.0], [-2.0]]
     """
 
-    def __init__(self, weight: Tensor, how: Descending) -> None:
+    def __init__(self, weight: Tensor, how: Descending, room: Room | None = None) -> None:
         self._how = how
         self._least = 0.0 if how.non_negative else -np.inf
-        self._squares = np.empty((0, weight.shape[1]), np.float32)
-        self._table = weight
+        self._table, self._adaptive = weight, how.rule == "adagrad"
+        self._room = room
+        self._square_rows = self._fresh(0)
+        self._place_rows = GrowingRows(np.dtype(np.int32), room=room)
+        self._squares, self._place = self._square_rows.first(0), self._place_rows.first(0)
         self._follow()
 
     def _follow(self) -> None:
@@ -69,11 +75,19 @@ class RowDescent:
         if rows.dtype != np.float32:
             raise CelrecError(f"weight must be of float32, not {rows.dtype}")
         self._weight = rows  # first: what it was before takes much room, where a table is large
-        adaptive = self._how.rule == "adagrad"
-        more = len(rows) - len(self._squares) if adaptive else 0
-        fresh = np.full((more, rows.shape[1]), self._how.first_square, np.float32)
-        self._squares = np.concatenate([self._squares, fresh])
-        self._place = np.full(len(rows), -1, np.int32)
+        if self._adaptive:
+            self._fit_squares(len(self._squares), len(rows))
+        del self._place  # a view would keep it from growing in place
+        self._place_rows.grow(len(rows))
+        self._place = self._place_rows.first(len(rows))
+        self._place.fill(-1)
+
+    def _fit_squares(self, known: int, rows: int) -> None:
+        """Have so many rows of sums, of which the first are known."""
+        self._squares = self._squares[:0].copy()  # a view would keep them from growing in place
+        self._square_rows.grow(rows)
+        self._squares = self._square_rows.first(rows)
+        self._squares[known:] = self._how.first_square
 
     @property
     def nbytes(self) -> int:
@@ -104,7 +118,7 @@ class RowDescent:
             gradients,
             how.learning_rate,
             how.l2,
-            how.rule == "adagrad",
+            self._adaptive,
             self._least,
         )
 
@@ -122,12 +136,17 @@ class RowDescent:
 
     def keep(self, rows: NDArray[np.int64]) -> None:
         """Take up that what were these rows are the first ones of the table now."""
-        if self._how.rule == "adagrad":
-            before, size = self._squares, (len(rows), self._squares.shape[1])
-            self._squares = np.full(size, self._how.first_square, np.float32)
-            known = rows < len(before)  # others have come since the last step
-            self._squares[known] = before[rows[known]]
+        if self._adaptive:
+            before, self._square_rows = self._squares, self._fresh(len(rows))
+            self._squares = self._square_rows.first(len(rows))
+            if len(before):
+                np.take(before, rows, 0, out=self._squares, mode="clip")
+            others = rows >= len(before)  # they have come since the last step
+            self._squares[others] = self._how.first_square
         self._follow()
+
+    def _fresh(self, rows: int) -> GrowingRows:
+        return GrowingRows(_FLOAT32, self._table.shape[1:], rows, self._room)
 
     def state_dict(self) -> dict[str, Tensor]:
         """AdaGrad's sums."""
@@ -136,5 +155,7 @@ class RowDescent:
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Take up what `state_dict` gave."""
-        self._squares = state["squares"].numpy().copy()
+        squares = state["squares"].numpy()
+        self._fit_squares(0, len(squares))
+        self._squares[:] = squares
         self._follow()

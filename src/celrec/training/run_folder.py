@@ -19,6 +19,7 @@ from celrec.data.id_map import IdMap
 from celrec.data.interactions import Interactions
 from celrec.data.seen_items import SeenItems
 from celrec.errors import CelrecError
+from celrec.storage.room import Room
 from celrec.training.building import describe_model, rebuild_model
 from celrec.training.checkpoint_folder import CheckpointFolder
 from celrec.training.id_model import IdModel
@@ -183,26 +184,26 @@ def check_place(path: str | Path) -> None:
         raise CelrecError(f"{path}: is there and no run folder; choose another place for the run")
 
 
-def load_run(path: str | Path, *, seen: bool = False) -> Run:
+def load_run(path: str | Path, *, seen: bool = False, room: Room | None = None) -> Run:
     """Read what `save_run` wrote, or the latest checkpoint of an online run.
 
-    What users have seen is read if it is asked for.
+    What users have seen is read if it is asked for. What is held for ids is where a `room` puts it.
     """
     checkpoints = CheckpointFolder(Path(path))
     while (found := checkpoints.latest()) is not None:
         try:
-            run = _load(found.folder, seen=False)
+            run = _load(found.folder, seen=False, room=room)
             if not seen:
                 return run
             noted = found.about.get("seen")
-            return replace(run, seen=read_seen_log(Path(path), noted, run.known))
+            return replace(run, seen=read_seen_log(Path(path), noted, run.known, room))
         except CelrecError:
             if found.folder.exists():  # else a running process has removed it meanwhile
                 raise
-    return _load(Path(path), seen=seen)
+    return _load(Path(path), seen=seen, room=room)
 
 
-def _load(folder: Path, *, seen: bool) -> Run:
+def _load(folder: Path, *, seen: bool, room: Room | None) -> Run:
     if not (folder / "config.json").is_file():
         raise CelrecError(f"{folder}: not a run folder, there is no config.json in it")
     try:
@@ -222,14 +223,14 @@ def _load(folder: Path, *, seen: bool) -> Run:
             item=nobody,
             target=nobody.astype(np.float32),
             timestamp=None,
-            user_ids=IdMap(users.get_column("id")),
-            item_ids=IdMap(items.get_column("id")),
+            user_ids=IdMap(users.get_column("id"), room),
+            item_ids=IdMap(items.get_column("id"), room),
             columns={
-                name: IdColumn(nobody, IdMap(table.get_column("id")))
+                name: IdColumn(nobody, IdMap(table.get_column("id"), room))
                 for name, table in columns.items()
             },
         )
-        model = rebuild_model(plan, config["model"])
+        model = rebuild_model(plan, config["model"], room)
         model.load_state_dict(load_file(folder / "model.safetensors"))
         past = None
         if isinstance(model, IdModel) and model.history_length:

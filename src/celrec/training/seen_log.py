@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,13 @@ from celrec.data.atomic import flush
 from celrec.data.interactions import Interactions
 from celrec.data.seen_items import SeenItems
 from celrec.errors import CelrecError
+from celrec.storage.room import Room
 
 LATEST_SEEN = 1_000
 """Of each user, so many of the latest events are kept: so that memory is bounded."""
 _PAIR = np.dtype("<i4")
 _BYTES = 2 * _PAIR.itemsize
+_PART = 1 << 20  # events at once
 
 
 class SeenLog:
@@ -39,9 +41,9 @@ class SeenLog:
     {'file': '000001.bin', 'events': 3, 'crc32': 3479984792, 'latest': None}
     """
 
-    def __init__(self, run: Path, latest: int | None = None) -> None:
-        """See `SeenItems` for `latest`."""
-        self.seen = SeenItems(latest)
+    def __init__(self, run: Path, latest: int | None = None, room: Room | None = None) -> None:
+        """See `SeenItems` for `latest` and `room`."""
+        self.seen = SeenItems(latest, room)
         self.damaged: tuple[CelrecError, ...] = ()
         """Why what was noted could not be taken up, if it could not."""
         self._folder = run / "seen"
@@ -50,18 +52,23 @@ class SeenLog:
 
     @classmethod
     def resume(
-        cls, run: Path, noted: Mapping[str, Any] | None, known: Interactions, latest: int | None
+        cls,
+        run: Path,
+        noted: Mapping[str, Any] | None,
+        known: Interactions,
+        latest: int | None,
+        room: Room | None = None,
     ) -> SeenLog:
         """Go on after what was `noted`; if that is damaged, without it: learning does not need it.
 
         The ids are those that are `known`.
         """
-        log = cls(run, latest)
+        log = cls(run, latest, room)
         if noted is None:  # by an earlier version
             return log
         log._number = int(noted["file"].partition(".")[0])
         try:
-            log.seen = read_seen_log(run, noted, known) or log.seen
+            log.seen = read_seen_log(run, noted, known, room) or log.seen
         except CelrecError as error:
             log.damaged = (error,)
             return log
@@ -76,14 +83,17 @@ class SeenLog:
             self._number += 1
             self._events, self._crc32, self._generation = 0, 0, self.seen.generation
         path = self._folder / f"{self._number:06d}.bin"
-        users, items = self.seen.held(self._events)
-        data = np.stack([users, items], 1).astype(_PAIR).tobytes()
+        events, crc32 = len(self.seen), self._crc32
         try:
             self._folder.mkdir(exist_ok=True)
             with path.open("wb" if new else "r+b") as file:
                 file.seek(self._events * _BYTES)
                 file.truncate()
-                file.write(data)
+                for start in range(self._events, events, _PART):
+                    pairs = np.stack(self.seen.held(start, start + _PART), 1)
+                    data = pairs.astype(_PAIR).tobytes()
+                    file.write(data)
+                    crc32 = zlib.crc32(data, crc32)
                 file.flush()
                 os.fsync(file.fileno())
             for folder in (self._folder, self._folder.parent):
@@ -91,8 +101,7 @@ class SeenLog:
         except OSError:
             self._generation = None  # whatever is in the file now, begin a new one next time
             raise
-        self._events += len(users)
-        self._crc32 = zlib.crc32(data, self._crc32)
+        self._events, self._crc32 = events, crc32
         noted = {"file": path.name, "events": self._events, "crc32": self._crc32}
         return {**noted, "latest": self.seen.latest}
 
@@ -105,24 +114,34 @@ class SeenLog:
 
 
 def read_seen_log(
-    run: Path, noted: Mapping[str, Any] | None, known: Interactions
+    run: Path, noted: Mapping[str, Any] | None, known: Interactions, room: Room | None = None
 ) -> SeenItems | None:
     """What `SeenLog.write` noted, of ids that are `known`; None if an earlier version did not."""
     if noted is None:
         return None
-    path, size = run / "seen" / noted["file"], noted["events"] * _BYTES
+    path, seen = run / "seen" / noted["file"], SeenItems(noted["latest"], room)
     try:
-        with path.open("rb") as file:
-            data = file.read(size)
+        crc32 = 0
+        for data in _parts(path, noted["events"]):
+            crc32 = zlib.crc32(data, crc32)
+        if path.stat().st_size < noted["events"] * _BYTES or crc32 != noted["crc32"]:
+            raise CelrecError(f"{path}: damaged, the checksum differs; do without (--with-seen)")
+        for data in _parts(path, noted["events"]):
+            users, items = np.frombuffer(data, _PAIR).reshape(-1, 2).T
+            if users.max(initial=-1) >= known.num_users or items.max(initial=-1) >= known.num_items:
+                raise CelrecError(
+                    f"{path}: damaged, there are ids that nobody knows; do without it"
+                )
+            seen.add(users, items)
     except OSError as error:
         raise CelrecError(
             f"{path}: what was seen cannot be read ({error.strerror}); do without (--with-seen)"
         ) from error
-    if len(data) < size or zlib.crc32(data) != noted["crc32"]:
-        raise CelrecError(f"{path}: damaged, the checksum differs; do without (--with-seen)")
-    users, items = np.frombuffer(data, _PAIR).reshape(-1, 2).T
-    if users.max(initial=-1) >= known.num_users or items.max(initial=-1) >= known.num_items:
-        raise CelrecError(f"{path}: damaged, there are ids that nobody knows; do without it")
-    seen = SeenItems(noted["latest"])
-    seen.add(users, items)
     return seen
+
+
+def _parts(path: Path, events: int) -> Iterator[bytes]:
+    """The bytes of so many events, or of all there are."""
+    with path.open("rb") as file:
+        for start in range(0, events, _PART):
+            yield file.read(min(_PART, events - start) * _BYTES)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from celrec.clustering.ranks import Ranks
+from celrec.storage.room import Room
 from celrec.training.batch import Batch
 from celrec.training.id_model import IdModel
 from celrec.training.online_side import OnlineSide
@@ -32,8 +33,9 @@ class SharedTrainer(OnlineTrainer):
         ranks: Ranks,
         *,
         replay: bool = False,
+        room: Room | None = None,
     ) -> None:
-        super().__init__(recommender, sides, network_rate, replay=replay, ranks=ranks)
+        super().__init__(recommender, sides, network_rate, replay=replay, ranks=ranks, room=room)
         users = self.sides["users"]
         self._users = users if isinstance(users, SharedClusters) else OwnedSide(users, ranks)
 

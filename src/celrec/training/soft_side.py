@@ -13,6 +13,7 @@ from torch import Tensor
 
 from celrec.data.replay_buffer import ReplayBuffer
 from celrec.embeddings.posterior import IMPOSSIBLE, STEPS_PER_BIT, PosteriorEmbedding
+from celrec.storage.room import Room
 from celrec.training._online_kernels import (
     KNOWN_LOSSES,
     add_evidence,
@@ -54,17 +55,18 @@ class SoftSide(OnlineSide):
         *,
         merge_within: float | None = None,
         seed: int = 0,
+        room: Room | None = None,
     ) -> None:
         """Two rows that are no further apart than `merge_within` become one, to make room."""
         super().__init__(name, table)
         self._rows, self._how, self._seed = table, how, seed
-        self._descent = RowDescent(table.weight, how)
+        self._descent = RowDescent(table.weight, how, room)
         self._temperature, self._steps = temperature, _STEPS / temperature
         self._within, self._batches = merge_within, 0
         self._learned = np.empty((0, table.max_rows), np.float32), torch.empty(0)
         self._looked_up = torch.empty(0, dtype=torch.int64)
         self._weights = np.empty((0, table.max_rows), np.float32)
-        self._counter = ReplayBuffer(0, {})
+        self._counter = ReplayBuffer(0, {}, room=room)
 
     @property
     def counts(self) -> NDArray[np.int64]:

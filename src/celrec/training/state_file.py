@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 
 from celrec.data.atomic import atomic_file
 from celrec.errors import CelrecError
@@ -59,13 +59,16 @@ def save_state(path: str | Path, state: Mapping[str, Any]) -> None:
         ) from error
 
 
-def load_state(path: str | Path) -> dict[str, Any]:
-    """Read what `save_state` wrote; the tensors are on the CPU and free of the file."""
+def load_state(path: str | Path, *, mapped: bool = False) -> dict[str, Any]:
+    """Read what `save_state` wrote; the tensors are on the CPU and free of the file.
+
+    With `mapped`, they are parts of the file, to be copied from: they take no memory, and are
+    there even if the file is removed or replaced, but not if it is cut short.
+    """
     try:
-        data = Path(path).read_bytes()  # at once, as a writer may replace the file meanwhile
-        tensors = load(data)
-        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-        metadata = header.get("__metadata__", {})
+        with safe_open(Path(path), "pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if "celrec_format" not in metadata:
             raise ValueError("it holds something else")
         if metadata["celrec_format"] != _FORMAT:
@@ -73,6 +76,8 @@ def load_state(path: str | Path) -> dict[str, Any]:
         skeleton = metadata.get("celrec_state", "")
         if metadata.get("crc32") != _checksum(skeleton, tensors):
             raise ValueError("damaged, the checksum differs")
+        if not mapped:
+            tensors = {name: tensor.clone() for name, tensor in tensors.items()}
         state = _decode(json.loads(skeleton), tensors)
         if not isinstance(state, dict):
             raise TypeError("it holds no dict")
@@ -117,8 +122,13 @@ def _encode(value: Any, place: tuple[str | int, ...], tensors: dict[str, torch.T
     if layout != "strided" or value.is_meta or dtype not in _DTYPES.split():
         what = f"{layout} tensor of {dtype} on {value.device}"
         raise _refusal(place, what, "dense and of a common dtype")
-    name = str(len(tensors))  # cloned, as safetensors takes no shared or strided memory
-    tensors[name] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
+    tensor = value.detach().cpu().contiguous()
+    # Only what safetensors does not take is copied: memory that another tensor has too.
+    memory = tensor.untyped_storage().data_ptr()
+    if any(memory == other.untyped_storage().data_ptr() for other in tensors.values()):
+        tensor = tensor.clone()
+    name = str(len(tensors))
+    tensors[name] = tensor
     return {"tensor": name}
 
 

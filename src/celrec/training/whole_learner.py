@@ -49,11 +49,13 @@ def whole_learner(learner: OnlineLearner) -> OnlineLearner | None:
     ranks.check_alike("what is learned", alike)
     if ids is None:
         return None
-    whole = OnlineLearner.start(learner.plan, learner.model.column_names)
+    whole = OnlineLearner.start(learner.plan, learner.model.column_names, room=learner.room)
     whole.tables = dict(learner.tables)
     assert counts is not None  # noqa: S101  (the first process has all of it)
     assert sums is not None  # noqa: S101
-    whole.tables["users"] = KnownIds(IdMap(ids), counts.numpy(), sums.numpy())
+    whole.tables["users"] = KnownIds(
+        IdMap(ids, learner.room), counts.numpy(), sums.numpy(), room=learner.room
+    )
     _take_up(
         whole.trainer, learner.trainer, about, {n: len(t.ids) for n, t in whole.tables.items()}
     )

@@ -1,0 +1,1 @@
+"""Where large arrays live."""
