@@ -146,7 +146,9 @@ def test_json_tells_windows_and_the_end(capsys, log, tmp_path):
     assert end["stopped"] is False
     assert end["ids"] == {"users": 60, "items": 50}
     assert end["rows"] == {"users": 6, "items": 6}
-    assert set(end["bytes"]) == {"model", "training", "ids", "seen", "resident"}
+    assert set(end["bytes"]) == {
+        *("model", "training", "ids", "seen", "mapped", "resident", "anonymous")
+    }
     assert end["bytes"]["resident"] > 10**7
     measured = end["overall"]
     assert measured["all"]["events"] == 1960

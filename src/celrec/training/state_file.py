@@ -66,7 +66,7 @@ def load_state(path: str | Path, *, mapped: bool = False) -> dict[str, Any]:
     there even if the file is removed or replaced, but not if it is cut short.
     """
     try:
-        with safe_open(Path(path), "pt") as file:
+        with Path(path).open("rb"), safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if "celrec_format" not in metadata:
@@ -122,11 +122,12 @@ def _encode(value: Any, place: tuple[str | int, ...], tensors: dict[str, torch.T
     if layout != "strided" or value.is_meta or dtype not in _DTYPES.split():
         what = f"{layout} tensor of {dtype} on {value.device}"
         raise _refusal(place, what, "dense and of a common dtype")
-    tensor = value.detach().cpu().contiguous()
-    # Only what safetensors does not take is copied: memory that another tensor has too.
-    memory = tensor.untyped_storage().data_ptr()
-    if any(memory == other.untyped_storage().data_ptr() for other in tensors.values()):
-        tensor = tensor.clone()
+    tensor = value.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    # Copied only where it has to be: a number may have odd strides, and safetensors takes no
+    # memory twice.
+    memory = {other.untyped_storage().data_ptr() for other in tensors.values()}
+    if tensor.numel() < 2 or tensor.untyped_storage().data_ptr() in memory:
+        tensor = tensor.clone(memory_format=torch.contiguous_format)
     name = str(len(tensors))
     tensors[name] = tensor
     return {"tensor": name}
