@@ -444,6 +444,29 @@ def test_a_second_process_is_refused(capsys, log, tmp_path):
     assert online(capsys, log, "--run", run)[1]["events"] == 1960
 
 
+# Memory.
+
+
+def test_what_is_beyond_the_memory_is_told_and_changes_nothing(capsys, log, tmp_path):
+    _, plain = online(capsys, log, "--run", tmp_path / "plain" / "run", *SOFT)
+    run = tmp_path / "run"
+    _, some = online(capsys, log, "--run", run, *SOFT, "--memory", "20kB", "--events", 500)
+    _, none = online(capsys, log, "--run", run, "--memory", "0", "--events", 1000)
+    _, end = online(capsys, log, "--run", run)
+    assert plain["bytes"]["mapped"] == end["bytes"]["mapped"] == 0
+    assert 0 < some["bytes"]["mapped"] < none["bytes"]["mapped"]
+    assert end["bytes"]["anonymous"] <= end["bytes"]["resident"]
+    assert outcome(run) == outcome(tmp_path / "plain" / "run")
+
+
+def test_a_memory_that_is_no_size_is_one_line(capsys, log, tmp_path):
+    assert main(["online", str(log), "--run", str(tmp_path / "run"), "--memory", "lots"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "--memory must be a number of bytes such as 8GB" in error
+    assert not (tmp_path / "run").exists()
+
+
 # Killed.
 
 
@@ -475,6 +498,14 @@ def test_killed_at_random_moments_nothing_is_lost_or_learned_twice(forked, log, 
     # With a checkpoint after every batch, most of the time goes to writing them.
     words = [*words, "--checkpoint-every", 50, "--events", 1000]
     assert_kills_do_no_harm(forked, log, tmp_path, words, kills=3, seed=1)
+
+
+def test_a_killed_program_leaves_no_file_of_what_was_beyond_the_memory(forked, log, tmp_path):
+    words = [*HARD, "--checkpoint-every", 50, "--events", 1000, "--memory", 0]
+    assert_kills_do_no_harm(forked, log, tmp_path, words, kills=2, seed=3)
+    for run in tmp_path.glob("*/run"):
+        names = {"checkpoints", "lock", "rejected.jsonl", "seen"}
+        assert {path.name for path in run.iterdir()} <= names
 
 
 @pytest.mark.slow

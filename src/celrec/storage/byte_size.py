@@ -21,7 +21,7 @@ def byte_size(text: str, argument: str = "memory") -> int:
     >>> byte_size("1.5GiB"), byte_size("500 mb"), byte_size("65536")
     (1610612736, 500000000, 65536)
     """
-    found = re.fullmatch(r"(\d{1,18}(?:\.\d{1,9})?)\s*([a-z]*)", text.strip(), re.IGNORECASE)
+    found = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([a-z]*)", text.strip(), re.IGNORECASE)
     unit = _UNITS.get(found[2].upper()) if found else None
     if found is None or unit is None:
         raise CelrecError(

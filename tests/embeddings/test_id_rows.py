@@ -1,0 +1,90 @@
+"""Tables in a room behave as those that are not."""
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.personal import PersonalEmbedding
+from celrec.embeddings.posterior import PosteriorEmbedding
+from celrec.embeddings.registry import describe_embedding, make_embedding, smallest_description
+from celrec.storage.room import Room
+
+MAKERS = {
+    "full": lambda: FullEmbedding(4, 2),
+    "posterior": lambda: PosteriorEmbedding(4, 2, rows=3),
+    "clustered": lambda: ClusteredEmbedding(4, 2, max_clusters=3),
+    "personal": lambda: PersonalEmbedding(PosteriorEmbedding(4, 2, rows=3)),
+}
+steps = st.lists(
+    st.tuples(st.just("grow"), st.integers(0, 30))
+    | st.tuples(st.just("keep"), st.integers(0, 2**12 - 1))
+    | st.tuples(st.just("change"), st.integers(0, 30))
+    | st.tuples(st.just("copy"), st.just(0))
+    | st.tuples(st.just("load"), st.just(0)),
+    max_size=10,
+)
+
+
+def take(table, step, value, room):
+    if step == "grow":
+        table.grow(table.num_embeddings + value)
+    elif step == "keep":
+        table.keep(
+            torch.tensor([n for n in range(table.num_embeddings) if value >> n % 12 & 1]).long()
+        )
+    elif step == "change":
+        with torch.no_grad():
+            for number in table.state_dict().values():
+                if number.ndim and len(number) > value and number.dtype != torch.int32:
+                    number[value] = value % 3
+        if isinstance(table, PersonalEmbedding) and value < table.num_embeddings:
+            table.give(torch.tensor([value]))
+    elif step == "copy":
+        return copy.deepcopy(table)
+    elif step == "load":
+        other = make_embedding(
+            describe_embedding(table)
+            if room is None
+            else smallest_description(describe_embedding(table))
+        )
+        if room is not None:
+            other.live_in(room)
+        other.load_state_dict(table.state_dict())
+        return other
+    return table
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+@given(steps=steps, budget=st.sampled_from([0, 100, 10**6]))
+def test_whatever_happens_to_a_table_in_a_room_it_is_what_another_is(kind, steps, budget):
+    plain, room = MAKERS[kind](), Room(budget)
+    roomy = copy.deepcopy(plain)
+    roomy.live_in(room)
+    for step, value in steps:
+        plain, roomy = take(plain, step, value, None), take(roomy, step, value, room)
+        states = plain.state_dict(), roomy.state_dict()
+        assert [*states[0]] == [*states[1]]
+        for one, other in zip(*(state.values() for state in states), strict=True):
+            assert one.dtype == other.dtype
+            assert torch.equal(one, other)
+        ids = torch.arange(-1, plain.num_embeddings + 2)
+        assert torch.equal(plain(ids), roomy(ids))
+        assert room.held <= budget
+
+
+def test_a_copy_of_a_table_is_in_memory_and_free_of_it():
+    room, table = Room(0), PosteriorEmbedding(1000, 2, rows=4)
+    table.live_in(room)
+    assert room.mapped == table.evidence.nbytes
+    twin = copy.deepcopy(table)
+    twin.grow(2000)
+    twin.evidence[:] = 9
+    assert not table.evidence.any()
+    assert room.mapped == table.evidence.nbytes
+    table.grow(3000)
+    assert room.mapped == table.evidence.nbytes == 3001 * 4
