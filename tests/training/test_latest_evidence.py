@@ -11,6 +11,7 @@ from celrec.models.biased_dot_product import BiasedDotProduct
 from celrec.models.deepfm import DeepFM
 from celrec.models.dot_product import DotProduct
 from celrec.models.mmoe import MMoE
+from celrec.training import latest_evidence
 from celrec.training._online_kernels import (
     KNOWN_LOSSES,
     _tangent_losses,
@@ -54,7 +55,8 @@ class Made:
 
     def choose(self, loss, tried, prior, moment=7):
         return choose_by_tangents(
-            *(self.ids, self.assignment, CLUSTERS, tried, moment, self.weight, self.mean, prior),
+            *(self.ids, self.assignment, self.weight, np.arange(CLUSTERS), self.weight),
+            *(tried, moment, self.mean, prior),
             *(self.owner, self.outputs, self.slopes, self.vectors, self.targets),
             loss == "cross-entropy",
             np.arange(len(self.ids)),
@@ -159,7 +161,11 @@ def networks():
 @pytest.mark.parametrize("loss", KNOWN_LOSSES)
 @pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize("seed", range(5))
-def test_for_products_tangents_choose_what_all_outputs_choose(loss, number, seed):
+@pytest.mark.parametrize("near", [CLUSTERS, CLUSTERS - 1, 2])
+def test_for_products_tangents_choose_what_all_outputs_choose(
+    monkeypatch, loss, number, seed, near
+):
+    monkeypatch.setattr(latest_evidence, "_NEAR", near)
     trainer, table, kept = make(networks()[number], loss, seed=seed)
     mean, everyone = torch.full((table.embedding_dim,), 0.1), np.arange(IDS)
     with torch.no_grad():
@@ -168,6 +174,22 @@ def test_for_products_tangents_choose_what_all_outputs_choose(loss, number, seed
             for by_tangent in (True, False)
         ]
     assert found[0].tolist() == found[1].tolist()
+
+
+@pytest.mark.parametrize("by_tangent", [True, False])
+def test_of_very_many_clusters_all_ids_draw_from_the_same_few(monkeypatch, by_tangent):
+    monkeypatch.setattr(latest_evidence, "_NEAR", 2)
+    trainer, table, kept = make(networks()[0])
+    mean, everyone = torch.zeros(table.embedding_dim), np.arange(IDS)
+    evidence, drawn = evidence_of(table, kept, by_tangent=by_tangent), set()
+    own = table.assignment[:-1].numpy()
+    with torch.no_grad():
+        for moment in range(40):
+            best = evidence.best(everyone, mean, moment, trainer)
+            others = set(best[best != own].tolist())
+            assert len(others) <= 2
+            drawn |= others
+    assert len(drawn) > 2  # others in other moments
 
 
 @given(st.integers(0, 1000), st.sampled_from(KNOWN_LOSSES), st.booleans(), st.integers(0, 2))

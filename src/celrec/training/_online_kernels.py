@@ -190,10 +190,11 @@ def draw_candidates(own: Ints, clusters: int, count: int, moment: int) -> Ints:
 def choose_by_tangents(
     ids: Ints,
     assignment: NDArray[np.signedinteger[Any]],
-    clusters: int,
+    weight: Floats,
+    others: Ints,
+    near: Floats,
     count: int,
     moment: int,
-    weight: Floats,
     mean: Floats,
     prior: float,
     owner: Ints,
@@ -206,8 +207,9 @@ def choose_by_tangents(
 ) -> Ints:
     """For each id the best of what `draw_candidates_by` draws by keys; its own if none is better.
 
-    Best is the least Σ loss + prior/2·‖row − mean‖², the sum being over the events that `owner`
-    puts with the id: it must not decrease.
+    What is drawn are places in `others`, some clusters, whose rows are those of `near`. Best is
+    the least Σ loss + prior/2·‖row − mean‖², the sum being over the events that `owner` puts with
+    the id: it must not decrease.
     """
     best = np.empty_like(ids)
     drawn = np.empty(count + 1, np.uint64)  # unsigned, for faster lookups
@@ -215,11 +217,13 @@ def choose_by_tangents(
     losses, total = np.empty(count + 1, np.float32), np.empty(count + 1, np.float32)
     event, half = 0, np.float32(prior / 2)
     for member in range(len(ids)):
-        _draw(drawn, keys[member], assignment[ids[member]], clusters, moment)
+        own = assignment[ids[member]]
+        _draw(drawn, keys[member], own, len(others), moment)
         total[:] = 0
         for d in range(weight.shape[1]):
-            for k in range(count + 1):
-                rows[d, k] = weight[drawn[k], d]
+            rows[d, 0] = weight[own, d]
+            for k in range(1, count + 1):
+                rows[d, k] = near[drawn[k], d]
             for k in range(count + 1):
                 total[k] += half * (rows[d, k] - mean[d]) ** 2
         while event < len(owner) and owner[event] == member:
@@ -231,7 +235,7 @@ def choose_by_tangents(
         for k in range(1, count + 1):
             if total[k] < total[least]:
                 least = k
-        best[member] = drawn[least]
+        best[member] = others[drawn[least]] if least else own
     return best
 
 

@@ -12,12 +12,15 @@ from celrec.training._online_kernels import (
     KNOWN_LOSSES,
     add_tangent_pulls,
     choose_by_tangents,
+    draw_candidates,
     draw_candidates_by,
 )
 from celrec.training.batch import Batch
 from celrec.training.kept_events import KeptEvents
 from celrec.training.moving import Moving
 from celrec.training.online_side import Judge
+
+_NEAR = 2048  # rows that a cache has room for
 
 
 class LatestEvidence:
@@ -43,26 +46,31 @@ class LatestEvidence:
         """The best cluster for each id, of its own and some that `moment` draws at random.
 
         That is argmin_k Σ_{latest events} loss(row k) + prior/2·‖row k − mean‖². Which are drawn
-        depends on the key of the id: its place among `ids`, if none are given.
+        depends on the key of the id: its place among `ids`, if none are given. Of very many
+        clusters, all ids draw from the same few thousand, others in each moment: their rows are
+        fetched once, so that it takes no longer the more clusters there are.
         """
         keys = np.arange(len(ids)) if keys is None else keys
         owner, batch = self._kept.replay(ids)
-        clusters, moving = self._table.num_clusters, self._moving
+        moving, others = self._moving, self._others(moment)
         assignment = self._table.assignment.numpy()
         tangent = None
         if moving.by_tangent and judge.kind in KNOWN_LOSSES:
             tangent = judge.tangent(self._side, batch)
         if tangent is None:
             own = assignment[ids].astype(np.int64)
-            drawn = draw_candidates_by(keys, own, clusters, moving.candidates, moment)
+            drawn = draw_candidates_by(keys, own, len(others), moving.candidates, moment)
+            drawn[1:] = others[drawn[1:]]
             return self._best_of(drawn, mean, owner, batch, judge)
+        weight = self._table.weight.detach().numpy()
         return choose_by_tangents(
             ids,
             assignment,
-            clusters,
+            weight,
+            others,
+            weight if len(others) == self._table.num_clusters else weight[others],
             moving.candidates,
             moment,
-            self._table.weight.detach().numpy(),
             mean.numpy(),
             moving.prior,
             owner,
@@ -73,6 +81,13 @@ class LatestEvidence:
             judge.kind == "cross-entropy",
             keys,
         )
+
+    def _others(self, moment: int) -> NDArray[np.int64]:
+        """The clusters that ids draw from at a moment: all, or some that are drawn themselves."""
+        clusters = self._table.num_clusters
+        if clusters <= _NEAR:
+            return np.arange(clusters)
+        return draw_candidates(np.zeros(1, np.int64), clusters, _NEAR, ~moment)[1:, 0]
 
     def _best_of(
         self,
