@@ -101,6 +101,63 @@ def test_after_a_kill_training_goes_on_from_the_last_checkpoint(log, tmp_path, e
     assert steps["step"].is_unique().all()
 
 
+NETWORK = ("--model", "deepfm", "--preset", "scratch", "--side", "both")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", ["scratch", "default"])
+def test_two_processes_write_the_network_that_one_writes(log, tmp_path, preset):
+    network = ("--model", "deepfm", "--preset", preset)
+    alone = [sys.executable, "-m", "celrec", *words(log, tmp_path / "alone", *network)]
+    subprocess.run(alone, env=ENVIRONMENT, check=True, capture_output=True)
+    both = start(2, words(log, tmp_path / "both", "--json", *network))
+    out, err = both.communicate(timeout=900)
+    assert both.returncode == 0, err
+    assert json.loads(out)["steps"] > 0
+    # Rounding grows over some hundred batches, until an id moves that another run leaves.
+    first, second = (load_run(tmp_path / name).result["test"]["mse"] for name in ("alone", "both"))
+    assert first == pytest.approx(second, rel=0.05)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """A log that takes two processes a while, and what they make of it."""
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    planted = Planted(60_000, 600, 300, dim=4, item_clusters=12, user_clusters=10, noise=0.5)
+    planted.interactions().to_frame().write_csv(folder / "log.csv")
+    never = start(2, words(folder / "log.csv", folder / "run", *NETWORK))
+    _, err = never.communicate(timeout=900)
+    assert never.returncode == 0, err
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("everybody", [False, True])
+@pytest.mark.parametrize("moment", ["training", "writing"])
+def test_after_a_kill_a_network_is_that_of_processes_that_nobody_killed(
+    uninterrupted, tmp_path, everybody, moment
+):
+    arguments = words(uninterrupted / "log.csv", tmp_path / "run", *NETWORK)
+    killed = start(2, arguments, "--max-restarts", "3")
+    # A checkpoint is written under a name that begins with a dot.
+    sign = ".run.unfinished*" if moment == "writing" else "run.unfinished"
+    until = time.monotonic() + 600
+    while not list(tmp_path.glob(sign)) and time.monotonic() < until:
+        time.sleep(0.0005)
+    workers = children(killed.pid)
+    assert len(workers) == 2
+    for worker in workers[: None if everybody else 1]:
+        os.kill(worker, signal.SIGKILL)
+    _, err = killed.communicate(timeout=900)
+    assert killed.returncode == 0, err
+    one, other = load_run(uninterrupted / "run"), load_run(tmp_path / "run")
+    assert one.result["test"] == other.result["test"]
+    expected = one.model.state_dict()
+    assert all(
+        torch.equal(value, expected[name]) for name, value in other.model.state_dict().items()
+    )
+
+
 def online_words(log, run, *more):
     # Options whose names begin as one of torchrun's own have to come behind `--`.
     learning = ("--compression", "8", "--batch", "256", "--checkpoint-every", "4096")

@@ -13,6 +13,7 @@ from celrec import CelrecError, Plan, Planted, Split, fit
 from celrec.clustering.ranks import Ranks
 from celrec.training.building import make_model
 from celrec.training.offline_training import OfflineTraining
+from celrec.training.shared_gradients import sum_gradients
 from celrec.training.state_file import load_state, save_state
 
 WORKER = """
@@ -27,6 +28,7 @@ torch.set_num_threads(1)
 distributed.init_process_group(
     "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size
 )
+here.check_summed_gradients(Ranks.here())
 torch.save(getattr(here, script)(name, folder, Ranks.here()), f"{folder}/{rank}.pt")
 distributed.destroy_process_group()
 """
@@ -90,6 +92,19 @@ def together(folder, name, size, script="trained"):
     ]
     assert [worker.wait(timeout=300) for worker in workers] == [0] * size
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(size)]
+
+
+def check_summed_gradients(ranks):
+    first, all_, nobody = (torch.nn.Parameter(torch.zeros(2, 3)) for _ in range(3))
+    frozen = torch.nn.Parameter(torch.zeros(1), requires_grad=False)
+    all_.grad = torch.full((2, 3), 1.0 + ranks.rank)
+    if ranks.first:
+        first.grad = torch.arange(6.0).view(2, 3)
+    sum_gradients([first, frozen, all_, nobody], ranks)
+    assert torch.equal(first.grad, torch.arange(6.0).view(2, 3))
+    assert torch.equal(all_.grad, torch.full((2, 3), ranks.size * (ranks.size + 1) / 2))
+    assert nobody.grad is None  # so that Adam does not move it
+    assert frozen.grad is None
 
 
 def check(found, expected):
