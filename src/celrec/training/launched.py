@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from torch import distributed
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from celrec.clustering.ranks import Ranks
 
@@ -25,7 +27,10 @@ def launched() -> Iterator[Ranks]:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or distributed.is_initialized():
         yield Ranks.here()
         return
-    distributed.init_process_group("gloo")
+    store, rank, size = next(rendezvous("env://"))
+    # Processes that were started again would find the addresses of those before them in it.
+    store = PrefixStore(f"start {_restarts()}", store)
+    distributed.init_process_group("gloo", store=store, rank=rank, world_size=size)
     try:
         yield Ranks.here()
     finally:
@@ -36,4 +41,8 @@ def launched() -> Iterator[Ranks]:
 
 def restarted() -> bool:
     """Whether torchrun has started the processes again after one of them had ended."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+    return _restarts() > 0
+
+
+def _restarts() -> int:
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
