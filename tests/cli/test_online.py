@@ -450,7 +450,7 @@ def test_a_second_process_is_refused(capsys, log, tmp_path):
 def test_what_is_beyond_the_memory_is_told_and_changes_nothing(capsys, log, tmp_path):
     _, plain = online(capsys, log, "--run", tmp_path / "plain" / "run", *SOFT)
     run = tmp_path / "run"
-    _, some = online(capsys, log, "--run", run, *SOFT, "--memory", "20kB", "--events", 500)
+    _, some = online(capsys, log, "--run", run, *SOFT, "--memory", "4kB", "--events", 500)
     _, none = online(capsys, log, "--run", run, "--memory", "0", "--events", 1000)
     _, end = online(capsys, log, "--run", run)
     assert plain["bytes"]["mapped"] == end["bytes"]["mapped"] == 0
@@ -501,8 +501,8 @@ def test_killed_at_random_moments_nothing_is_lost_or_learned_twice(forked, log, 
 
 
 def test_a_killed_program_leaves_no_file_of_what_was_beyond_the_memory(forked, log, tmp_path):
-    words = [*HARD, "--checkpoint-every", 50, "--events", 1000, "--memory", 0]
-    assert_kills_do_no_harm(forked, log, tmp_path, words, kills=2, seed=3)
+    words = [*SOFT, "--checkpoint-every", 50, "--events", 200, "--memory", 0]
+    assert_kills_do_no_harm(forked, log, tmp_path, words, kills=1, seed=3)
     for run in tmp_path.glob("*/run"):
         names = {"checkpoints", "lock", "rejected.jsonl", "seen"}
         assert {path.name for path in run.iterdir()} <= names

@@ -102,6 +102,7 @@ SCRIPTS = {
     "second third": (5, 10),
     "last third": (10, 15),
 }
+MEMORY = {"first half": 0, "second half": 5000}  # and no bounds for the whole
 
 
 def plan(name):
@@ -140,10 +141,11 @@ def take_part(name, script, folder, ranks):
         return
     begin, end = SCRIPTS[script]
     run = Path(folder, "run")
+    memory = MEMORY.get(script)
     opened = (
-        OnlineRun.resume(run, ranks)
+        OnlineRun.resume(run, ranks, memory)
         if begin
-        else OnlineRun.start(run, plan(name), columns(name), ranks=ranks)
+        else OnlineRun.start(run, plan(name), columns(name), ranks=ranks, memory=memory)
     )
     told = []
     with opened:
