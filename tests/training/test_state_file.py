@@ -456,3 +456,19 @@ def test_there_is_no_pickle(tmp_path, monkeypatch):
     monkeypatch.setattr(torch, "load", fail)
     save_state(tmp_path / "state", {"a": torch.ones(2), "b": (1, "x")})
     assert_same(load_state(tmp_path / "state"), {"a": torch.ones(2), "b": (1, "x")})
+
+
+def test_a_mapped_state_is_the_same_and_outlasts_its_file(tmp_path):
+    path, state = tmp_path / "state", {"a": torch.arange(5), "b": [torch.zeros(0, 2), {1: "x"}]}
+    save_state(path, state)
+    loaded = load_state(path, mapped=True)
+    path.unlink()
+    assert_same(loaded, state)
+    with pytest.raises(CelrecError, match="cannot read a training state"):
+        load_state(path, mapped=True)
+    save_state(path, state)
+    damaged = bytearray(path.read_bytes())
+    damaged[-1] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(CelrecError, match="the checksum differs"):
+        load_state(path, mapped=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load, save_file
 
 from celrec.data.atomic import atomic_file
 from celrec.errors import CelrecError
@@ -62,13 +62,11 @@ def save_state(path: str | Path, state: Mapping[str, Any]) -> None:
 def load_state(path: str | Path, *, mapped: bool = False) -> dict[str, Any]:
     """Read what `save_state` wrote; the tensors are on the CPU and free of the file.
 
-    With `mapped`, they are parts of the file, to be copied from: they take no memory, and are
-    there even if the file is removed or replaced, but not if it is cut short.
+    With `mapped`, they are parts of the file, to be copied from, and take no memory. That is for
+    files that nobody replaces, such as those of a checkpoint.
     """
     try:
-        with Path(path).open("rb"), safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        metadata, tensors = (_mapped if mapped else _read)(Path(path))
         if "celrec_format" not in metadata:
             raise ValueError("it holds something else")
         if metadata["celrec_format"] != _FORMAT:
@@ -76,8 +74,6 @@ def load_state(path: str | Path, *, mapped: bool = False) -> dict[str, Any]:
         skeleton = metadata.get("celrec_state", "")
         if metadata.get("crc32") != _checksum(skeleton, tensors):
             raise ValueError("damaged, the checksum differs")
-        if not mapped:
-            tensors = {name: tensor.clone() for name, tensor in tensors.items()}
         state = _decode(json.loads(skeleton), tensors)
         if not isinstance(state, dict):
             raise TypeError("it holds no dict")
@@ -86,6 +82,19 @@ def load_state(path: str | Path, *, mapped: bool = False) -> dict[str, Any]:
             f"{path}: cannot read a training state ({_line(error)}); start anew without it"
         ) from error
     return state
+
+
+def _read(path: Path) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
+    data = path.read_bytes()  # at once, as a writer may replace the file meanwhile
+    tensors = load(data)
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    return header.get("__metadata__", {}), tensors
+
+
+def _mapped(path: Path) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
+    with safe_open(path, "pt") as file:  # opens it twice
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return file.metadata() or {}, tensors
 
 
 def _encode(value: Any, place: tuple[str | int, ...], tensors: dict[str, torch.Tensor]) -> Any:
