@@ -5,8 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Generator, Tensor
 
-_CELLS = 2**22
+from celrec.embeddings._lloyd_kernels import draw_apart, find_nearest
+
+_CELLS = 2**20
 """Distances that are held at once."""
+_SHORT = 3  # up to which one axis tells enough of where vectors are
 
 
 @torch.no_grad()
@@ -36,20 +39,22 @@ def lloyd(points: Tensor, clusters: int, generator: Generator, steps: int = 20) 
 def _spread(points: Tensor, clusters: int, generator: Generator) -> Tensor:
     """Points drawn one by one, by the square of their distance from those already drawn."""
     draws = torch.rand(clusters, generator=generator, device=points.device, dtype=torch.float64)
-    chances = points.new_ones(len(points), dtype=torch.float64)
-    distance = torch.full_like(chances, torch.inf)
-    centroids = points.new_empty(clusters, points.shape[1])
-    for number, draw in enumerate(draws):
-        edges = chances.cumsum(0)
-        drawn = torch.searchsorted(edges, draw * edges[-1], right=True).clamp(max=len(points) - 1)
-        centroids[number] = points[drawn]
-        distance = torch.minimum(distance, (points - points[drawn]).square().sum(1).double())
-        chances = distance
-    return centroids
+    drawn = draw_apart(points.cpu().numpy(), draws.cpu().numpy())
+    return points[torch.from_numpy(drawn).to(points.device)]
 
 
 def nearest(points: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
     """The nearest centroid of each point, and the square of its distance."""
+    if points.shape[1] > _SHORT:
+        return _nearest_of_all(points, centroids)
+    axis = int((centroids.amax(0) - centroids.amin(0)).argmax())
+    order = centroids[:, axis].argsort(stable=True).cpu().numpy()
+    found = find_nearest(points.cpu().numpy(), centroids.cpu().numpy(), axis, order)
+    cluster, distance = (torch.from_numpy(one).to(points.device) for one in found)
+    return cluster, distance.to(points.dtype)
+
+
+def _nearest_of_all(points: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
     size = max(1, _CELLS // len(centroids))
     norms = centroids.square().sum(1)
     found = [
