@@ -36,7 +36,7 @@ from celrec.training.plan import LITE, Plan
 from celrec.training.run_folder import Run, with_rows, write_run
 from celrec.training.seen_file import seen_in
 from celrec.training.seen_log import LATEST_SEEN
-from celrec.training.share import Share
+from celrec.training.share_of_events import ShareOfEvents
 from celrec.training.silence import Silence
 from celrec.training.state_file import load_state, save_state
 from celrec.training.stream_model import online_settings, stream_model, stream_plan
@@ -261,7 +261,7 @@ class OnlineLearner:
             if not self.events:
                 self._begin(everything)
             batch = Batch.of([torch.from_numpy(one) for one in ids], torch.from_numpy(outcome))
-            share = Share(torch.from_numpy(where), len(everything))
+            share = ShareOfEvents(torch.from_numpy(where), len(everything))
             predictions = self.model.loss.prediction(self.trainer.step(batch, share=share)).numpy()
             predictions, *before = self._told_by_all(share, predictions, *before)
             if not np.isfinite(predictions).all():
@@ -283,7 +283,7 @@ class OnlineLearner:
         own = users[1] if len(places) == len(frame) else users[1].gather(places)
         return [users[0].numbers(own), *(table.numbers(ids) for table, ids in others)]
 
-    def _told_by_all(self, share: Share, *values: NDArray[Any]) -> list[NDArray[Any]]:
+    def _told_by_all(self, share: ShareOfEvents, *values: NDArray[Any]) -> list[NDArray[Any]]:
         """What each process has for its share of a batch, for the whole batch."""
         if self.ranks.size == 1:
             return list(values)

@@ -18,7 +18,7 @@ from celrec.training.batch import Batch
 from celrec.training.id_model import HISTORY, IdModel
 from celrec.training.losses import LOSSES
 from celrec.training.online_side import OnlineSide, Tangent
-from celrec.training.share import Share
+from celrec.training.share_of_events import ShareOfEvents
 
 _PARTNERS = {"users": ("items", "item"), "items": ("users", "user")}
 """The side opposite to each, and the name of its ids in a batch."""
@@ -77,7 +77,9 @@ class OnlineTrainer:
 
     # What is not finite is told of by those who look at the outputs.
     @np.errstate(over="ignore", invalid="ignore")
-    def step(self, batch: Batch, *, again: bool = False, share: Share | None = None) -> Tensor:
+    def step(
+        self, batch: Batch, *, again: bool = False, share: ShareOfEvents | None = None
+    ) -> Tensor:
         """Learn from a batch of events; what the model put out for them before.
 
         With `again` the events were learned before: in another pass over the same data. `share`
@@ -85,7 +87,7 @@ class OnlineTrainer:
         """
         count = len(batch.user)
         if share is None:
-            share = Share(torch.arange(count), count)
+            share = ShareOfEvents(torch.arange(count), count)
         if not share.total:
             return torch.empty(0)
         self._make_room(batch)
@@ -298,7 +300,7 @@ class OnlineTrainer:
         learned: Batch,
         gradients: dict[str, Tensor],
         network: Sequence[Tensor],
-        share: Share,
+        share: ShareOfEvents,
         tangents: Mapping[str, Tangent],
     ) -> None:
         """`learned` is the batch, and kept events behind it."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 
-class Share(NamedTuple):
+class ShareOfEvents(NamedTuple):
     """Which events of a batch, and how many the batch has."""
 
     places: Tensor
