@@ -16,7 +16,7 @@ ORDER = list(CRITERIA)
 
 def made_up(trial):
     """In the order of the criteria, but for the last two, which are equal."""
-    place = min(ORDER.index(trial.change["criterion"]), 3)
+    place = min(ORDER.index(trial.value_of("criterion")), 3)
     return finished(0.8 + 0.01 * noise(trial.data, trial.fold) + 0.001 * place)
 
 
@@ -64,7 +64,7 @@ def test_the_criterion_of_a_cell_is_the_one_that_splits(monkeypatch):
     cell = next(
         cell
         for cell in FIGURE.cells(CellFile(None), quick=True)
-        if cell["change"]["criterion"] == "mean-loss"
+        if cell["change"].get("criterion") == "mean-loss"
     )
     FIGURE.run({**cell, "change": {**cell["change"], "schedule.steps": 80}})
     assert set(asked) == {"mean-loss"}
@@ -83,7 +83,7 @@ def test_ranks_and_differences_are_told(tmp_path):
 @pytest.mark.parametrize("known_of", ["interactions", "ML-1m"])
 def test_a_part_is_drawn_too(tmp_path, known_of):
     def make(trial):
-        wanted = trial.change["criterion"] == known_of or (
+        wanted = trial.value_of("criterion") == known_of or (
             trial.data == "ml-1m" and known_of == "ML-1m"
         )
         return made_up(trial) if wanted else None

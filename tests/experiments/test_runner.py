@@ -105,6 +105,40 @@ def test_what_takes_much_memory_runs_alone_with_one_thread(tmp_path, monkeypatch
     assert len(Runner(tmp_path).known(Large())) == 5
 
 
+class Borrowed(Squares):
+    """Takes squares of even numbers from others, if these tell their process."""
+
+    name = "table6"
+
+    def serves(self, cell, found):
+        return cell["number"] % 2 == 0 and "process" in found
+
+
+def test_what_others_have_found_is_taken_over_if_it_serves(tmp_path):
+    found = {"square": 400, "process": 0, "made_with": {"commit": "abc"}}
+    lender = Squares()
+    lender.name = "table5"
+    for number in range(3):
+        Runner(tmp_path).known(lender).keep({"number": number}, found)
+    incomplete = {"square": 7}
+    lender.name = "table10"
+    Runner(tmp_path).known(lender).keep({"number": 0}, incomplete)
+    told = []
+    Runner(tmp_path, workers=1).run(Borrowed(), told.append)
+    known = Runner(tmp_path).known(Borrowed())
+    assert [known.get({"number": number})["square"] for number in range(4)] == [400, 1, 400, 9]
+    assert known.get({"number": 0}) == found  # with what it was made with
+    assert told[0].finished == 2
+    assert len(known) == 5  # the sum of the first four is another cell
+    assert known.get({"number": 810})["square"] == 810**2
+
+
+def test_what_lies_beside_the_results_is_no_matter(tmp_path):
+    (tmp_path / "mine.jsonl").write_text("not a cell\n")
+    Runner(tmp_path, workers=1, quick=False).run(Borrowed())
+    assert len(Runner(tmp_path).known(Borrowed())) == 5
+
+
 def test_what_is_finished_is_not_done_again(finished, squares):
     told = []
     Runner(finished[0], workers=1).run(squares, told.append)

@@ -64,7 +64,7 @@ def test_a_report_has_errors_and_numbers_of_reassignments(tmp_path):
     for cell in TABLE.cells(known, quick=False)[4:]:
         trial = Trial.of(cell)
         assert trial.plan.penalty == 0.5
-        period = trial.change["schedule.reassign_every"]
+        period = trial.value_of("schedule.reassign_every")
         mse = 1 + trial.fold / 100 + period / 1000
         told = {"test": {"mse": mse}, "train": mse / 2, "reassignments": 2000 // period}
         known.keep(cell, {**told, **dict.fromkeys(names, 1)})

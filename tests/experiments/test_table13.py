@@ -14,6 +14,7 @@ from tests.experiments.entries import by_place, settings
 
 TABLE = EXPERIMENTS["table13"]
 RATE = "solver.learning_rate"
+SETTINGS = ("solver.optimiser", "solver.average", RATE)
 
 
 def test_the_papers_numbers_stand_in_their_places():
@@ -51,16 +52,16 @@ def test_the_rate_that_was_best_is_taken_for_that_place_only(tmp_path):
     first = TABLE.cells(known, quick=False)
     assert all(Trial.of(cell).validated for cell in first)
     for cell in first:
-        change = Trial.of(cell).change
-        best = 1e-6 if not change["solver.average"] and change["solver.optimiser"] == "gd" else 0.1
-        wild = change["solver.optimiser"] == "gd" and change[RATE] > best
-        known.keep(cell, {"valid": None if wild else abs(change[RATE] - best)})
+        optimiser, average, rate = map(Trial.of(cell).value_of, SETTINGS)
+        best = 1e-6 if not average and optimiser == "gd" else 0.1
+        wild = optimiser == "gd" and rate > best
+        known.keep(cell, {"valid": None if wild else abs(rate - best)})
     later = [Trial.of(cell) for cell in TABLE.cells(known, quick=False)[len(first) :]]
     assert len(later) == 8 * 5
-    assert {
-        (trial.change["solver.optimiser"], trial.change["solver.average"], trial.change[RATE])
-        for trial in later
-    } == {("gd", True, 3e-4), ("gd", False, 1e-6), ("adam", True, 0.1), ("adam", False, 0.1)}
+    assert {tuple(map(trial.value_of, SETTINGS)) for trial in later} == {
+        *(("gd", True, 3e-4), ("gd", False, 1e-6)),
+        *(("adam", True, 0.1), ("adam", False, 0.1)),
+    }
     names = ("rows", "table", "index", "training", "steps", "seconds")
     for trial in later:
         known.keep(trial.cell(), {"test": {"mse": 1.0}, **dict.fromkeys(names, 1)})

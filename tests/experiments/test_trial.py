@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from celrec import CelrecError, Plan, Planted, Split, fit
 from celrec.experiments import trial as module
-from celrec.experiments.trial import Trial
+from celrec.experiments.trial import Trial, serves
 from celrec.training.gradient_descent import Descent
 from celrec.training.offline import Offline, Schedule
 
@@ -42,6 +42,34 @@ def test_a_cell_tells_all_of_a_trial(plan, fold, change, quick, validated):
     assert again == trial
     assert again.cell() == trial.cell()
     assert trial.cell()["plan"]["model"] == plan.model
+
+
+def test_what_is_trained_in_the_same_way_is_the_same_cell():
+    plain = Trial("ml-1m", Plan(preset="paper"))
+    usual = plain.plan.settings()
+    told = {"splitter.method": usual.splitter.method, "schedule.reassign_every": 40}
+    assert replace(plain, change=told).cell() == plain.cell()
+    other = replace(plain, change={**told, "schedule.reassign_every": 20})
+    assert other.cell()["change"] == {"schedule.reassign_every": 20}
+    with pytest.raises(CelrecError, match="no setting 'colour'"):
+        replace(plain, change={"splitter.colour": 1}).cell()
+
+
+@pytest.mark.parametrize(
+    ("validated", "found", "expected"),
+    [
+        (False, {"valid": 0.5, "test": {}, "looked": 1}, True),
+        (False, {"valid": 0.5, "test": {}}, False),  # nobody looked
+        (False, {"valid": None, "diverged": "so"}, True),
+        (False, {"diverged": "so", "steps": []}, False),  # another kind of finding
+        (False, {"valid": 0.5, "looked": 1}, False),
+        (True, {"valid": 0.5}, True),
+        (True, {"steps": []}, False),
+    ],
+)
+def test_findings_serve_if_they_have_all_that_is_looked_at(validated, found, expected):
+    cell = Trial("ml-1m", Plan(), validated=validated).cell()
+    assert serves(cell, found, ["looked"]) is expected
 
 
 def test_settings_are_changed_by_their_dotted_names_and_others_stay():

@@ -6,8 +6,11 @@ import pytest
 from celrec import Plan
 from celrec.evaluation.cell_file import CellFile
 from celrec.experiments import presence
+from celrec.experiments.registry import NAMES, find_experiment
 from celrec.experiments.trial import Trial
+from celrec.experiments.trial_figure import TrialFigure
 from celrec.experiments.trial_table import PENALTIES, Entry, TrialTable
+from tests.experiments.made_up import finished
 
 CEL = Trial("ml-100k", Plan(compression="40"))
 SMALL = Trial("ml-100k", Plan(compression="20"))
@@ -109,14 +112,13 @@ def test_another_setting_can_be_chosen_among_other_values(tmp_path):
     )
     known = CellFile(None)
     first = [Trial.of(cell) for cell in table.cells(known, quick=False)]
-    assert [trial.change for trial in first[:3]] == [
-        {"criterion": "members", "solver.learning_rate": value} for value in rate["values"]
-    ]
+    assert [trial.value_of(rate["setting"]) for trial in first[:3]] == list(rate["values"])
+    assert all(trial.change["criterion"] == "members" for trial in first[:3])
     assert all(trial.validated and trial.plan == descent.plan for trial in first[:3])
     for trial, valid in zip(first, (3.0, 1.0, None, 2.0, 1.0, 3.0, 4.0), strict=True):
         known.keep(trial.cell(), {"valid": valid})
     later = [Trial.of(cell) for cell in table.cells(known, quick=False)[7:]]
-    assert later[0].change["solver.learning_rate"] == 1e-4
+    assert later[0].value_of(rate["setting"]) == 1e-4
     assert later[1].plan.penalty == 1.0
     for trial in later:
         known.keep(trial.cell(), found(1.0))
@@ -206,3 +208,15 @@ def test_what_diverged_is_told(tmp_path):
     report = TABLE.report(known, tmp_path, quick=False)
     assert report.tables[0].rows[1] == ["Modulo", "diverged (1 of 2 folds)", ""]
     assert len(report.tables[-1].rows) == 1
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("table4", "figure7")])
+def test_an_experiment_of_trials_is_served_by_its_own_findings_only(name):
+    experiment = find_experiment(name)
+    if not isinstance(experiment, (TrialTable, TrialFigure)):
+        pytest.skip("not made of trials")
+    cell = Trial("ml-100k", Plan(compression="17")).cell()
+    found = finished(0.8, valid=0.7)
+    assert experiment.serves(cell, found) == (not experiment.more)
+    assert experiment.serves(cell, found | dict.fromkeys(experiment.more))
+    assert experiment.serves({**cell, "validated": True}, {"valid": 0.7})

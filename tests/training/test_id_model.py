@@ -57,3 +57,32 @@ def test_predictions_of_a_log_are_those_of_its_batches(log):
     model = recommender(log)
     batch = model.batch(log[:50], slice(None), own=False)
     torch.testing.assert_close(model.predict(log[:50]), model(batch).detach())
+
+
+def test_in_training_uncertain_rows_are_drawn_by_their_own_matrices(log):
+    model = recommender(log, DeepFM)
+    batch = model.batch(log, slice(50), own=True)
+    model.items.split(0, torch.arange(0, log.num_items, 2))
+    model.deviations = {
+        "users": torch.randn(model.users.num_rows, DIM, DIM),
+        "items": torch.randn(model.items.num_rows, DIM, DIM),
+    }
+    numbers = torch.randn(2, 50, DIM)  # items are asked for first
+    taken = iter(numbers)
+
+    def draw(shape):
+        assert shape == (50, DIM)
+        return next(taken)
+
+    model.normal = draw
+    vectors = {}
+    for (side, ids), drawn in zip(
+        (("items", batch.item), ("users", batch.user)), numbers, strict=True
+    ):
+        table, more = model.tables[side], model.deviations[side]
+        vectors[side] = table(ids).clone()
+        for n, row in enumerate(table.row_of(ids).tolist()):
+            vectors[side][n, :DIM] += more[row] @ drawn[n]
+    torch.testing.assert_close(model.train()(batch), model.output_from(batch, vectors))
+    settled = model.eval()(batch)  # nothing is drawn any more
+    torch.testing.assert_close(settled, model.eval()(batch))

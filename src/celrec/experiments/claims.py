@@ -42,6 +42,8 @@ def left_empty(model: Model, split: Split) -> float:
 class InsideTable(TrialTable):
     """What clusters are like in the end, in the place of errors."""
 
+    more = ("ratio", "empty")
+
     def run(self, cell: Cell) -> dict[str, Any]:
         """See `Trial`; with the eigenvalues' `ratio` and the share of clusters left `empty`."""
 

@@ -40,6 +40,11 @@ class Experiment(ABC):
     def run(self, cell: Cell) -> dict[str, Any]:
         """What comes of a cell, as JSON."""
 
+    def serves(self, cell: Cell, found: Mapping[str, Any]) -> bool:
+        """Whether what another experiment found for the same cell is all that is asked for here."""
+        del cell, found
+        return False
+
     @abstractmethod
     def report(self, known: CellFile, folder: Path, *, quick: bool) -> Report:
         """What there is so far, beside the paper's numbers; figures are drawn in `folder`."""

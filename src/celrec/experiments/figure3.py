@@ -50,6 +50,8 @@ def bucket_errors(
 class Figure3(TrialFigure):
     """The mean squared error in each bucket."""
 
+    more = ("buckets",)
+
     def look(self, fitted: Fit, split: Split) -> dict[str, Any]:
         """Errors by bucket."""
         counts = split.train_and_valid().item_counts

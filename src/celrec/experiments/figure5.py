@@ -41,6 +41,8 @@ _ARTICLE = re.compile(r"^(.*), (The|A|An|Les|La|Le|Das|Der|Die|Il|El)$")
 class Figure5(TrialFigure):
     """CEL's clusters on the first fold, and how well those of others tell films apart."""
 
+    more = ("clusters", "diagnostics", "entropy_by_chance")
+
     def look(self, fitted: Fit, split: Split) -> dict[str, Any]:
         """The clusters, by the ratings that they were learned from."""
         log = split.train_and_valid()

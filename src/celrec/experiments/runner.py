@@ -21,6 +21,7 @@ from celrec.errors import CelrecError
 from celrec.evaluation.cell_file import CellFile
 from celrec.experiments.experiment import Cell, Experiment
 from celrec.experiments.provenance import provenance
+from celrec.experiments.registry import NAMES
 from celrec.experiments.report import Report
 
 _THREADS = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -42,9 +43,10 @@ class Runner:
     """Runs what is missing of experiments, and keeps every finished cell at once.
 
     In `folder`, NAME.jsonl holds the finished cells of an experiment, and NAME.md and figures
-    show what there is. What is quick is kept apart, in a folder of its own. Two cells run side
-    by side, each in a process with one thread; where time is measured, one with all threads, and
-    where much memory is taken, one with one thread.
+    show what there is; what another one of the paper has found already for the same cell is taken
+    over, and not done again. What is quick is kept apart, in a folder of its own. Two cells run
+    side by side, each in a process with one thread; where time is measured, one with all threads,
+    and where much memory is taken, one with one thread.
     """
 
     def __init__(self, folder: str | Path, *, quick: bool = False, workers: int = 2) -> None:
@@ -84,8 +86,24 @@ class Runner:
             ) from error
 
     def _missing(self, experiment: Experiment, known: CellFile) -> list[Cell]:
-        named = experiment.cells(known, quick=self.quick)
-        return [cell for cell in named if cell not in known]
+        """What is to be done, after what others have found of it was taken over."""
+        others: list[CellFile] | None = None
+        while True:
+            named = experiment.cells(known, quick=self.quick)
+            missing = [cell for cell in named if cell not in known]
+            if missing and others is None:
+                others = self._others(experiment)
+            lent = [(cell, _lent(experiment, cell, others or [])) for cell in missing]
+            if not any(found for _, found in lent):
+                return missing
+            for cell, found in lent:
+                if found is not None:
+                    known.keep(cell, found)
+
+    def _others(self, experiment: Experiment) -> list[CellFile]:
+        """What other experiments have found."""
+        paths = [self.folder / f"{name}.jsonl" for name in NAMES if name != experiment.name]
+        return [CellFile(path) for path in paths if path.exists()]
 
     def _work(
         self,
@@ -137,6 +155,12 @@ class Runner:
                     os.environ.pop(name, None)
                 else:
                     os.environ[name] = value
+
+
+def _lent(experiment: Experiment, cell: Cell, others: Sequence[CellFile]) -> dict[str, Any] | None:
+    """What serves for a cell of what others have found, None if nothing does."""
+    found = (other.get(cell) for other in others)
+    return next((one for one in found if one is not None and experiment.serves(cell, one)), None)
 
 
 def _begin(threads: int) -> None:

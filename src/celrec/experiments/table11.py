@@ -32,6 +32,8 @@ _PAPER = {
 class ReassignmentTable(TrialTable):
     """Errors on training data and the number of reassignments besides."""
 
+    more = ("train", "reassignments")
+
     def run(self, cell: Cell) -> dict[str, Any]:
         """See `Trial`; with `train`, the MSE on all training data, and `reassignments`."""
         trial = Trial.of(cell)

@@ -32,13 +32,15 @@ _PAPER = {
 class RetrainingTable(TrialTable):
     """What CEL reaches, and then new rows for its clusters."""
 
+    more = ("retrained",)
+
     def run(self, cell: Cell) -> dict[str, Any]:
         """See `Trial`; with `retrained`, the test MSE of the second time, None if it diverged."""
         trial = Trial.of(cell)
 
         def more(fitted: Fit, split: Split) -> dict[str, Any]:
             if trial.plan.personal_limit is not None:
-                return {}
+                return {"retrained": None}  # the table has no place for it
             predicted = retrained(trial, fitted, split).predict(split.test).numpy()
             if not np.isfinite(predicted).all():
                 return {"retrained": None}

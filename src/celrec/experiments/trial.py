@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import lru_cache, reduce
 from typing import Any
@@ -53,13 +53,22 @@ class Trial:
     """Whether it is judged on validation data only, to choose settings."""
 
     def cell(self) -> dict[str, Any]:
-        """All of it, as JSON; of the plan only what is not as ever."""
+        """All of it, as JSON; of the plan and the changes only what is not as ever.
+
+        So what is trained in the same way is the same cell, whatever it is told.
+        """
         plain = Plan(model=self.plan.model, embedding=self.plan.embedding)
         told = asdict(self.plan)
         usual = asdict(plain) | {"model": None, "embedding": None}
         plan = {name: value for name, value in told.items() if value != usual[name]}
         mine = {one.name: getattr(self, one.name) for one in fields(self)}
-        return mine | {"plan": plan, "change": dict(self.change)}
+        preset = self.plan.settings()
+        change = {
+            name: value
+            for name, value in self.change.items()
+            if _with(preset, name.split("."), value) != preset
+        }
+        return mine | {"plan": plan, "change": change}
 
     @classmethod
     def of(cls, cell: Mapping[str, Any]) -> Trial:
@@ -115,6 +124,18 @@ class Trial:
             return {"valid": None, "diverged": str(error)}
         seconds = time.process_time() - begun
         return {**outcome(fitted, split, self.plan, seconds), **more(fitted, split)}
+
+
+def serves(cell: Mapping[str, Any], found: Mapping[str, Any], more: Iterable[str] = ()) -> bool:
+    """Whether `found` is what a trial comes to, and has what was looked at besides, by name.
+
+    >>> cell = Trial("ml-100k", Plan()).cell()
+    >>> serves(cell, {"valid": 0.7, "test": {}}), serves(cell, {"valid": 0.7, "test": {}}, ["x"])
+    (True, False)
+    """
+    if "valid" not in found:
+        return False
+    return bool(cell["validated"]) or "diverged" in found or {"test", *more} <= found.keys()
 
 
 def _shorter(schedule: Schedule) -> Schedule:

@@ -12,7 +12,7 @@ from celrec.data.split import Split
 from celrec.evaluation.cell_file import CellFile
 from celrec.experiments.experiment import Cell, Experiment
 from celrec.experiments.report import Report, ResultTable
-from celrec.experiments.trial import Trial
+from celrec.experiments.trial import Trial, serves
 from celrec.experiments.trial_table import Entry, TrialTable
 from celrec.training.fit import Fit
 
@@ -26,6 +26,9 @@ class TrialFigure(Experiment):
 
     What is quick has entries of its own.
     """
+
+    more: tuple[str, ...] = ()
+    """The names under which `look` tells what it sees."""
 
     def __init__(
         self,
@@ -51,6 +54,10 @@ class TrialFigure(Experiment):
     def run(self, cell: Cell) -> dict[str, Any]:
         """See `Trial`; and what `look` sees."""
         return Trial.of(cell).run(self.look)
+
+    def serves(self, cell: Cell, found: Mapping[str, Any]) -> bool:
+        """If it has all that `run` tells."""
+        return serves(cell, found, self.more)
 
     def look(self, fitted: Fit, split: Split) -> dict[str, Any]:
         """What is to be kept of a trained model besides."""

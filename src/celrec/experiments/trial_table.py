@@ -16,7 +16,7 @@ from celrec.experiments.experiment import Cell, Experiment
 from celrec.experiments.fold_mean import FoldMean
 from celrec.experiments.presence import is_present
 from celrec.experiments.report import Report, ResultTable
-from celrec.experiments.trial import FOLDS, Trial
+from celrec.experiments.trial import FOLDS, Trial, serves
 
 PENALTY = "plan.penalty"
 
@@ -60,6 +60,9 @@ class Entry:
 class TrialTable(Experiment):
     """Means over folds beside the paper's numbers, and differences to one row, fold by fold."""
 
+    more: tuple[str, ...] = ()
+    """What `run` looks at besides what a trial comes to, by the names that it tells it under."""
+
     def __init__(
         self,
         name: str,
@@ -94,6 +97,10 @@ class TrialTable(Experiment):
     def run(self, cell: Cell) -> dict[str, Any]:
         """See `Trial`."""
         return Trial.of(cell).run()
+
+    def serves(self, cell: Cell, found: Mapping[str, Any]) -> bool:
+        """If it has all that `run` tells."""
+        return serves(cell, found, self.more)
 
     def trials(self, entry: Entry, known: CellFile, *, quick: bool) -> list[Trial]:
         """One for each fold; none before it is known what to try."""

@@ -32,6 +32,22 @@ def candidate_losses(starts: I64, partners: I64, targets: F32, predicted: F32, l
 
 
 @compiled_parallel
+def products_by_row(matrices: F32, rows: I64, vectors: F32, products: F32) -> None:
+    """The product of the matrix of each row with a vector: Σ_b matrices[row, a, b]·vector[b].
+
+    Without a copy of a matrix for each row, which takes ten times as long as the products.
+    """
+    dim = vectors.shape[1]
+    for n in numba.prange(len(rows)):
+        matrix, vector = matrices[rows[n]], vectors[n]
+        for a in range(dim):
+            total = np.float32(0)
+            for b in range(dim):
+                total += matrix[a, b] * vector[b]
+            products[n, a] = total
+
+
+@compiled_parallel
 def member_gradients(
     members: I64,
     starts: I64,

@@ -20,6 +20,7 @@ from celrec.errors import CelrecError
 from celrec.models.history import History
 from celrec.models.interaction import Interaction
 from celrec.storage.room import Room
+from celrec.training._kernels import products_by_row
 from celrec.training.batch import Batch
 from celrec.training.feature_tables import FeatureTables
 from celrec.training.losses import LOSSES, Loss
@@ -138,10 +139,11 @@ class IdModel(nn.Module):
         deviations = self.deviations.get(side) if self.training else None
         if deviations is None or not isinstance(table, SharedRows):
             return vectors
-        own = deviations[table.row_of(ids)]
-        drawn = self.normal(own.shape[:-1]).unsqueeze(-1)
-        more = vectors.shape[-1] - own.shape[-1]
-        return vectors + F.pad((own @ drawn).squeeze(-1), (0, more))
+        drawn = self.normal(torch.Size((*ids.shape, deviations.shape[-1])))
+        noise = torch.empty_like(drawn)
+        rows = table.row_of(ids).long().numpy()
+        products_by_row(deviations.numpy(), rows, drawn.numpy(), noise.numpy())
+        return vectors + F.pad(noise, (0, vectors.shape[-1] - noise.shape[-1]))
 
     def output(self, batch: Batch) -> Tensor:
         """What the loss is told: the output, or how far it is above that for the worse item."""
