@@ -17,6 +17,7 @@ from celrec.experiments.ablations import DESCENT, PRESETS, ROWS, SOLVERS_NOTE, p
 from celrec.experiments.experiment import Cell, Experiment
 from celrec.experiments.planted_recovery import PlantedRecovery
 from celrec.experiments.report import Report
+from celrec.experiments.training_time import TrainingTime
 from celrec.experiments.trial import Trial
 from celrec.experiments.trial_table import Entry, TrialTable
 from celrec.training.dot_product_evidence import DotProductEvidence
@@ -108,4 +109,5 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
     ),
     "claims-planted": PlantedRecovery(),
+    "claims-time": TrainingTime(),
 }
