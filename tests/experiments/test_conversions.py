@@ -46,6 +46,21 @@ def test_a_rate_is_chosen_then_seeds_are_trained():
     ]
 
 
+def test_what_is_quick_has_one_size_and_says_nothing_of_others(tmp_path):
+    lines = [Line("book-crossing", "mf", "modulo", size) for size in ("10%", "5%", "2%")]
+    table = Conversions("a-table", "A table", [*lines, LINES[0]])
+    known = CellFile(None)
+    known.keep({"data": "book-crossing"}, {})  # something is known of it
+    cells = table.cells(known, quick=True)
+    assert [(cell["data"], cell["compression"]) for cell in cells] == [
+        *(("book-crossing", "5%"), ("planted", "10%"))
+    ]
+    report = table.report(known, tmp_path, quick=True)
+    assert [[row[1] for row in one.rows] for one in report.tables] == [["5%"], ["100%"]]
+    assert report.notes == []
+    assert len(table.cells(known, quick=False)) == 2 * len(RATES)
+
+
 def test_other_sizes_take_the_rate_that_is_chosen_at_the_middle_one():
     assert Line("book-crossing", "mf", "modulo", "2%", paper=1.0).tuned() == Line(
         "book-crossing", "mf", "modulo", "5%"

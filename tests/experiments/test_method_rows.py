@@ -1,6 +1,10 @@
 from dataclasses import replace
 
+import pytest
+
 from celrec.experiments.method_rows import METHODS, method_entries
+from celrec.experiments.table2 import EXPERIMENTS
+from tests.experiments.made_up import check_cells
 
 SIZES = {"5 %": "200", "1 %": "40", "0.5 %": "20"}
 ENTRIES = {
@@ -43,3 +47,8 @@ def test_settings_are_for_those_that_are_named_when_tuned_too():
         for trial in (entry.trial, entry.tuned):
             told = (trial.change, trial.plan.rate)
             assert told == (({"solver.batch": 64}, 2.0) if entry.row == "CEL-Lite" else ({}, 1.0))
+
+
+@pytest.mark.usefixtures("all_data_are_small")
+def test_quick_networks_are_of_the_smaller_data():
+    check_cells(EXPERIMENTS["table2-din"])

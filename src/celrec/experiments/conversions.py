@@ -97,8 +97,8 @@ class Conversions(Experiment):
         self.name, self.title, self._lines, self._notes = name, title, lines, notes
 
     def cells(self, known: CellFile, *, quick: bool) -> Sequence[Cell]:
-        """Rates come first, then seed after seed."""
-        lines = self._present(known)
+        """Rates come first, then seed after seed; what is quick has one size only."""
+        lines = self._present(known, quick=quick)
         if quick:
             return [self._seed(line, 1.0, 0, quick=True) for line in lines]
         choosing = [
@@ -138,7 +138,7 @@ class Conversions(Experiment):
         """A table for each log and model."""
         del folder
         tables = []
-        present = self._present(known)
+        present = self._present(known, quick=quick)
         for data, model in dict.fromkeys((line.data, line.model) for line in present):
             lines = [one for one in present if (one.data, one.model) == (data, model)]
             rows = [self._row(line, known, quick=quick) for line in lines]
@@ -147,14 +147,19 @@ class Conversions(Experiment):
             caption += " [the paper's]" if paper else ""
             headers = ("", "size", "rank", "rows", "AUC", "cold", "table", "index", "training")
             tables.append(ResultTable((*headers, "rate", "passes"), rows, caption + ":"))
-        absent = dict.fromkeys(line.data for line in self._lines if line not in present)
+        here = {line.data for line in present}
+        absent = dict.fromkeys(line.data for line in self._lines if line.data not in here)
         notes = [*self._notes, *(f"{name} is not here: it is left out." for name in absent)]
         missing = sum(cell not in known for cell in self.cells(known, quick=quick))
         return Report(self.title, tables, notes=notes, missing=missing)
 
-    def _present(self, known: CellFile) -> list[Line]:
+    def _present(self, known: CellFile, *, quick: bool) -> list[Line]:
+        """The lines whose data are here; what is quick has one size only."""
         return [
-            line for line in self._lines if line.data == PLANTED or is_present(line.data, known)
+            line
+            for line in self._lines
+            if (line.data == PLANTED or is_present(line.data, known))
+            and (not quick or line.compression == line.tuned().compression)
         ]
 
     def _seed(self, line: Line, rate: float, seed: int, *, quick: bool = False) -> Cell:

@@ -6,6 +6,7 @@ from celrec.experiments.method_rows import METHODS, method_entries
 from celrec.experiments.trial_table import TrialTable
 
 _SIZES = {"5 %": "200", "1 %": "40", "0.5 %": "20"}
+_QUICK_SIZES = {"5 %": "84", "1 %": "17", "0.5 %": "8"}  # of MovieLens-100k
 _NMF = {
     "Vanilla": (0.8357,),
     "eTree": (0.7841, 0.8399, 0.8482, 0.8614),
@@ -63,6 +64,7 @@ EXPERIMENTS = {
                 settings={"CEL-Lite": _LARGE_BATCHES},
             ),
         ],
+        quick=method_entries("ml-100k", _QUICK_SIZES, {}, model="din"),
         reference="CEL",
         notes=(
             *NOTES,
