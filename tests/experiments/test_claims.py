@@ -1,13 +1,16 @@
 import numpy as np
 import pytest
+import torch
 
+from celrec.clustering.splitter import Splitter
 from celrec.evaluation.cell_file import CellFile
-from celrec.experiments.claims import EXPERIMENTS, left_empty
+from celrec.experiments.claims import EXPERIMENTS, left_empty, ratios_at_splits
 from celrec.training.fit import fit
 from tests.experiments.entries import by_place, small
 
 pytestmark = pytest.mark.usefixtures("all_data_are_small")
 STARTS, INSIDE = EXPERIMENTS["claims-starts"], EXPERIMENTS["claims-inside"]
+EMPTY = "clusters that nobody would choose"
 
 
 def test_starts_differ_in_nothing_else():
@@ -24,7 +27,7 @@ def test_starts_differ_in_nothing_else():
 
 @pytest.mark.parametrize("size", ["5 %", "1 %"])
 def test_empty_clusters_are_those_that_no_item_fits_best(size):
-    trial = small(by_place(INSIDE)["λ₁/λ₂", f"ml-100k {size}"], steps=69, judge_every=23)
+    trial = small(by_place(INSIDE)[EMPTY, f"ml-100k {size}"], steps=69, judge_every=23)
     split = trial.split()
     model = fit(split, trial.plan, change=trial.changed).model
     users, items = (table.weight.detach().numpy() for table in (model.users, model.items))
@@ -41,19 +44,51 @@ def test_empty_clusters_are_those_that_no_item_fits_best(size):
     assert 0 <= share < 1
 
 
-def test_both_rows_are_read_off_the_same_trials(tmp_path):
+def test_ratios_are_those_of_the_gradients_whenever_a_cluster_is_split(monkeypatch):
+    seen = []
+    usual = Splitter.leaving
+
+    def watched(self, members, generator):
+        leaving = usual(self, members, generator)
+        seen.append((members.gradients.double(), leaving))
+        return leaving
+
+    monkeypatch.setattr(Splitter, "leaving", watched)
+    trial = small(by_place(INSIDE)[EMPTY, "ml-100k 1 %"], steps=60)
+    trial = trial.having("plan.rank", 4)
+    found = ratios_at_splits(trial, 60, trial.split())
+    assert len(seen) == 6  # one every ten steps
+    expected = {"none": [], "centre": [], "z-score": []}
+    for gradients, leaving in seen:
+        assert 0 < leaving.sum() < len(leaving)
+        if len(gradients) <= 4:
+            continue
+        centred = gradients - gradients.mean(0)
+        scaled = centred / centred.std(0, correction=0)
+        for name, matrix in zip(expected, (gradients, centred, scaled), strict=True):
+            values = torch.linalg.eigvalsh(matrix.T @ matrix)
+            expected[name].append(float(values[-1] / values[-2]))
+    assert len(expected["none"]) > 2
+    assert found == pytest.approx({n: np.median(each) for n, each in expected.items()}, rel=1e-6)
+
+
+def test_all_rows_are_read_off_the_same_trials(tmp_path):
     entries = by_place(INSIDE)
     known = CellFile(None)
-    empty = "clusters that nobody would choose"
-    cell = small(entries["λ₁/λ₂", "ml-100k 1 %"], steps=40).cell()
+    cell = small(entries[EMPTY, "ml-100k 1 %"], steps=40).having("plan.rank", 4).cell()
     found = INSIDE.run(cell)
-    assert found["ratio"] is None or found["ratio"] > 1
-    assert found["empty"] == INSIDE.measured(entries[empty, "ml-100k 1 %"], found)
+    assert all(ratio > 1 for ratio in found["ratios"].values())
+    assert found["empty"] == INSIDE.measured(entries[EMPTY, "ml-100k 1 %"], found)
     for (_, column), entry in entries.items():
-        assert entry.trial == entries["λ₁/λ₂", column].trial
+        assert entry.trial == entries[EMPTY, column].trial
         for trial in INSIDE.trials(entry, known, quick=True):
-            made = {**found, "ratio": 90.0, "empty": 0.125, "test": {"mse": 1.0}}
+            ratios = {"none": 90.0, "centre": 30.0, "z-score": 20.0}
+            made = {**found, "ratios": ratios, "empty": 0.125, "test": {"mse": 1.0}}
             known.keep(trial.cell(), made)
     told = INSIDE.report(known, tmp_path, quick=True).tables[0]
-    assert told.rows[0][:2] == ["λ₁/λ₂", "90.0000 (1 fold)"]
-    assert told.rows[1][:2] == [empty, "0.1250 (1 fold)"]
+    assert [row[:2] for row in told.rows] == [
+        ["λ₁/λ₂, gradients as they are", "90.0000 (1 fold)"],
+        ["λ₁/λ₂, centred", "30.0000 (1 fold)"],
+        ["λ₁/λ₂, standardised", "20.0000 (1 fold)"],
+        [EMPTY, "0.1250 (1 fold)"],
+    ]
