@@ -37,6 +37,7 @@ class Squares(Experiment):
         return {
             "square": cell["number"] ** 2,
             "threads": [torch.get_num_threads(), os.environ["NUMBA_NUM_THREADS"]],
+            "keeps_memory": os.environ.get("MALLOC_MMAP_MAX_") == "0",
             "process": os.getpid(),
         }
 
@@ -88,6 +89,7 @@ def test_two_processes_with_a_thread_each_work_side_by_side(finished, squares):
     known = Runner(finished[0]).known(squares)
     found = [known.get({"number": number}) for number in range(4)]
     assert all(one["threads"] == [1, "1"] for one in found)
+    assert all(one["keeps_memory"] for one in found)
     assert len({one["process"] for one in found}) == 2
 
 
@@ -102,7 +104,9 @@ def test_what_takes_much_memory_runs_alone_with_one_thread(tmp_path, monkeypatch
     monkeypatch.setattr(runner, "ProcessPoolExecutor", Pool)
     Runner(tmp_path, workers=4).run(Large())
     assert asked == [(1, "spawn", runner._begin, 1)]
-    assert len(Runner(tmp_path).known(Large())) == 5
+    known = Runner(tmp_path).known(Large())
+    assert len(known) == 5
+    assert not known.get({"number": 0})["keeps_memory"]  # its peak is what is measured
 
 
 class Borrowed(Squares):
