@@ -5,11 +5,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from celrec import read
+from celrec import Planted, read
 from celrec.clustering.autograd_evidence import AutogradEvidence
 from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.training import dot_product_evidence as module
 from celrec.training.dot_product_evidence import DotProductEvidence
 from celrec.training.factorisation import Factorisation
 from celrec.training.residuals import Residuals
@@ -126,3 +127,26 @@ def test_rows_with_an_unseen_id_do_not_count():
         assert evidence.interactions().tolist() == [1, 0]
         assert evidence.losses().shape == (2, 2)
         assert evidence.losses()[1].tolist() == [0, 0]
+
+
+def test_very_many_clusters_are_judged_a_few_at_a_time():
+    log = Planted(rows=4000, users=30, items=300, dim=2).interactions()
+    model = Factorisation(FullEmbedding(log.num_users, 4), clustered(log.num_items, 0, 290))
+    assert model.items.num_rows > 2 * module._CANDIDATES
+    predicted = (model.users.weight @ model.items.weight[:290].T).detach().double().numpy()
+    expected = np.zeros((log.num_items, 290))
+    np.add.at(expected, log.item, (predicted[log.user] - log.target[:, None]) ** 2)
+    found = DotProductEvidence(model, log, "items").losses()
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5)
+
+
+def test_losses_of_very_popular_items_keep_their_digits():
+    rows = 200_000
+    ratings = np.random.default_rng(0).normal(3.5, 1, rows).astype(np.float32)
+    log = read({"user": np.arange(rows) % 1000, "item": np.zeros(rows, int), "rating": ratings})
+    model = Factorisation(FullEmbedding(log.num_users, 4), clustered(log.num_items, 0))
+    users, items = (table.weight.detach().double() for table in (model.users, model.items))
+    predicted = (users[torch.from_numpy(log.user.astype(int))] @ items[0]).numpy()
+    expected = np.square(predicted - log.target.astype(np.float64)).sum()
+    found = float(DotProductEvidence(model, log, "items").losses()[0, 0])
+    assert abs(found / expected - 1) < 1e-6

@@ -13,20 +13,31 @@ from celrec.data.compiled import compiled, compiled_parallel
 F32: TypeAlias = NDArray[np.float32]
 F64: TypeAlias = NDArray[np.float64]
 I64: TypeAlias = NDArray[np.int64]
+_SINGLE = 32  # terms that are summed up in single precision
 
 
 @compiled_parallel
 def candidate_losses(starts: I64, partners: I64, targets: F32, predicted: F32, losses: F32) -> None:
-    """Σ (x − predicted[partner, k])² over the interactions of each id, for every k."""
+    """Σ (x − predicted[partner, k])² over the interactions of each id, for every k.
+
+    Sums of a few dozen are made in single precision, which is twice as fast, and these are summed
+    in double precision.
+    """
     clusters = predicted.shape[1]
     for own in numba.prange(len(starts) - 1):
         total = np.zeros(clusters, np.float64)
-        for n in range(starts[own], starts[own + 1]):
-            row = predicted[partners[n]]
-            target = targets[n]
+        some = np.zeros(clusters, np.float32)
+        stop = starts[own + 1]
+        for first in range(starts[own], stop, _SINGLE):
+            for n in range(first, min(first + _SINGLE, stop)):
+                row = predicted[partners[n]]
+                target = targets[n]
+                for k in range(clusters):
+                    error = row[k] - target
+                    some[k] += error * error
             for k in range(clusters):
-                error = row[k] - target
-                total[k] += error * error
+                total[k] += some[k]
+                some[k] = 0
         for k in range(clusters):
             losses[own, k] = total[k]
 

@@ -14,6 +14,8 @@ from celrec.training.factorisation import Factorisation
 from celrec.training.grouped import Grouped
 from celrec.training.residuals import Residuals
 
+_CANDIDATES = 128  # that are judged in one pass over the interactions
+
 
 class DotProductEvidence(Evidence):
     """Losses and gradients of all items, or of all users, in one fused pass each.
@@ -74,11 +76,14 @@ class DotProductEvidence(Evidence):
         return torch.from_numpy(means)
 
     def _losses_under(self, rows: Tensor) -> NDArray[np.float32]:
-        predicted = (self._other.weight[: self._other.num_rows] @ rows.T).detach().numpy()
+        others = self._other.weight[: self._other.num_rows]
         losses = np.empty((self._own.num_embeddings, len(rows)), np.float32)
-        candidate_losses(
-            self._group.starts, self._partner_rows(), self._targets(), predicted, losses
-        )
+        partners, targets = self._partner_rows(), self._targets()
+        # A few candidates at a time, whose predictions fit in a cache.
+        for first in range(0, len(rows), _CANDIDATES):
+            some = slice(first, first + _CANDIDATES)
+            predicted = (others @ rows[some].T).detach().numpy()
+            candidate_losses(self._group.starts, partners, targets, predicted, losses[:, some])
         return losses
 
     def _targets(self) -> NDArray[np.float32]:
