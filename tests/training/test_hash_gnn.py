@@ -112,34 +112,59 @@ def test_the_two_sides_are_guided_apart():
 # The graph.
 
 
+def dense(neighbours, others):
+    """The shares as a matrix of ids × neighbours."""
+    matrix = torch.zeros(len(neighbours.starts) - 1, others)
+    for own in range(len(matrix)):
+        for p in range(neighbours.starts[own], neighbours.starts[own + 1]):
+            matrix[own, neighbours.partners[p]] += neighbours.shares[p]
+    return matrix
+
+
+def graph_of(log):
+    return {side: hash_gnn._Neighbours(log, side) for side in ("users", "items")}
+
+
 def test_the_graph_holds_the_mean_of_neighbours_weighted_by_how_far_ratings_are_above_the_mean():
     log = log_of([0, 0, 1, 2], ["a", "b", "a", "a"], [1.0, 3.0, 5.0, 3.0])
-    graph = hash_gnn._graph(log)
-    users, items = (graph[side][0].to_dense() for side in ("users", "items"))
+    graph = graph_of(log)
     # The mean is 3, and ratings are 1 away from it on average.
-    torch.testing.assert_close(users, torch.tensor([[-1.0, 0.0], [2.0, 0.0], [0.0, 0.0]]))
+    expected = torch.tensor([[-1.0, 0.0], [2.0, 0.0], [0.0, 0.0]])
+    torch.testing.assert_close(dense(graph["users"], 2), expected)
     expected = torch.tensor([[-2 / 3, 2 / 3, 0.0], [0.0, 0.0, 0.0]])
-    torch.testing.assert_close(items, expected)
+    torch.testing.assert_close(dense(graph["items"], 3), expected)
 
 
 def test_interactions_that_repeat_are_all_neighbours():
     once = log_of([0, 1], ["a", "a"], [1.0, 5.0])
     twice = log_of([0, 1, 0, 1], ["a"] * 4, [1.0, 5.0, 1.0, 5.0])
-    first, second = hash_gnn._graph(once), hash_gnn._graph(twice)
-    for side, matrices in first.items():
-        for one, two in zip(matrices, second[side], strict=True):
-            torch.testing.assert_close(one.to_dense(), two.to_dense())
+    for side, others in (("users", 1), ("items", 2)):
+        one, two = (dense(graph_of(log)[side], others) for log in (once, twice))
+        torch.testing.assert_close(one, two)
 
 
-def test_gradients_go_back_through_the_graph_as_through_a_dense_matrix():
-    for matrix, transposed in hash_gnn._graph(PLANTED.interactions()).values():
-        torch.testing.assert_close(matrix.to_dense().T, transposed.to_dense())
+@pytest.mark.parametrize("asked", [slice(None), slice(3, 20, 2), slice(0, 0)])
+def test_means_and_gradients_of_some_ids_are_those_of_a_dense_matrix(asked):
+    log = PLANTED.interactions()
+    for side, neighbours in graph_of(log).items():
+        matrix = dense(neighbours, {"users": 50, "items": 60}[side])
+        ids = torch.arange(len(matrix))[asked]
         vectors = torch.randn(matrix.shape[1], 4, requires_grad=True)
-        weights = torch.randn(matrix.shape[0], 4)
-        means = hash_gnn._NeighbourMeans.apply(matrix, transposed, vectors)
-        torch.testing.assert_close(means, matrix.to_dense() @ vectors)
+        weights = torch.randn(len(ids), 4)
+        means = hash_gnn._NeighbourMeans.apply(neighbours, ids, vectors)
+        torch.testing.assert_close(means, matrix[ids] @ vectors)
         (means * weights).sum().backward()
-        torch.testing.assert_close(vectors.grad, matrix.to_dense().T @ weights)
+        torch.testing.assert_close(vectors.grad, matrix[ids].T @ weights)
+
+
+def test_ids_that_are_not_asked_for_make_no_difference_to_the_others():
+    log = PLANTED.interactions()
+    encoders = {"users": hash_gnn._Encoder(60, 8, 5), "items": hash_gnn._Encoder(50, 8, 5)}
+    everyone = {"users": torch.arange(60), "items": torch.arange(50)}
+    some = {"users": torch.tensor([3, 5, 59]), "items": torch.tensor([0, 49])}
+    whole, part = (hash_gnn._encode(encoders, graph_of(log), ids) for ids in (everyone, some))
+    for side, ids in some.items():
+        torch.testing.assert_close(part[side], whole[side][ids])
 
 
 def test_rows_with_unseen_ids_do_not_count():

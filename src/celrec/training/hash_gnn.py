@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812  (its name everywhere)
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from celrec.data.interactions import Interactions
+from celrec.training._kernels import gather_neighbours, scatter_to_neighbours
+from celrec.training.grouped import Grouped
 
 _BATCH = 8192
+_OTHER = {"users": "items", "items": "users"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +58,42 @@ class StraightThrough(torch.autograd.Function):
         return slope
 
 
+class _Neighbours:
+    """Who rated what, seen from one side, and how far each rating is above the mean.
+
+    `shares` are these distances over the number of neighbours.
+    """
+
+    def __init__(self, log: Interactions, side: str) -> None:
+        grouped = Grouped(log, side)
+        self.starts, self.partners = grouped.starts, grouped.partners.numpy()
+        apart = log.target - (log.target.mean(dtype=np.float64) if len(log) else 0.0)
+        scale = float(np.abs(apart).mean()) if apart.any() else 1.0
+        each = np.repeat(1.0 / np.maximum(grouped.counts, 1), grouped.counts)
+        self.shares: NDArray[np.float32] = (apart[grouped.order] / scale * each).astype(np.float32)
+
+
 class _NeighbourMeans(torch.autograd.Function):
-    """A·vectors for a sparse A that is given with its transpose, for the way back."""
+    """The weighted means of the vectors of some ids' neighbours."""
 
     @staticmethod
-    def forward(ctx: Any, matrix: Tensor, transposed: Tensor, vectors: Tensor) -> Tensor:
-        ctx.transposed = transposed
-        return matrix @ vectors
+    def forward(ctx: Any, neighbours: _Neighbours, ids: Tensor, vectors: Tensor) -> Tensor:
+        ctx.neighbours, ctx.ids, ctx.size = neighbours, ids, len(vectors)
+        means = vectors.new_empty(len(ids), vectors.shape[1])
+        gather_neighbours(
+            *(neighbours.starts, neighbours.partners, neighbours.shares),
+            *(ids.numpy(), vectors.detach().numpy(), means.numpy()),
+        )
+        return means
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[None, None, Tensor]:
-        return None, None, ctx.transposed @ slope
+        slopes = slope.new_zeros(ctx.size, slope.shape[1])
+        scatter_to_neighbours(
+            *(ctx.neighbours.starts, ctx.neighbours.partners, ctx.neighbours.shares),
+            *(ctx.ids.numpy(), slope.contiguous().numpy(), slopes.numpy()),
+        )
+        return None, None, slopes
 
 
 class _Encoder(nn.Module):
@@ -77,8 +105,9 @@ class _Encoder(nn.Module):
         self.mix = nn.Linear(2 * dim, dim)
         self.out = nn.Linear(dim, bits)
 
-    def forward(self, neighbours: Tensor) -> Tensor:
-        mixed = F.leaky_relu(self.mix(torch.cat([self.vector, neighbours], -1)))
+    def forward(self, ids: Tensor, neighbours: Tensor) -> Tensor:
+        own = F.embedding(ids, self.vector)
+        mixed = F.leaky_relu(self.mix(torch.cat([own, neighbours], -1)))
         numbers: Tensor = self.out(mixed).tanh()
         return numbers
 
@@ -94,55 +123,29 @@ def hash_codes(
         torch.manual_seed(seed)
         sides = {"users": log.num_users, "items": log.num_items}
         encoders = {name: _Encoder(ids, how.dim, bits) for name, ids in sides.items()}
-        graph = _graph(log)
+        graph = {name: _Neighbours(log, name) for name in sides}
         _train(encoders, graph, log, side, how, torch.Generator().manual_seed(seed))
         with torch.no_grad():
-            numbers = _encode(encoders, graph)[side]
+            numbers = _encode(encoders, graph, {side: torch.arange(sides[side])})[side]
     held = sum(p.nbytes for encoder in encoders.values() for p in encoder.parameters())
     return numbers >= 0, held
 
 
-_Graph: TypeAlias = dict[str, tuple[Tensor, Tensor]]
-
-
-def _graph(log: Interactions) -> _Graph:
-    """How far ratings are above the mean, over the number of neighbours, for both sides.
-
-    Users × items and items × users, each with its transpose.
-    """
-    apart = log.target - (log.target.mean(dtype=np.float64) if len(log) else 0.0)
-    scale = float(np.abs(apart).mean()) if apart.any() else 1.0
-    values = torch.from_numpy((apart / scale).astype(np.float32))
-    user, item = (torch.from_numpy(ids.astype(np.int64)) for ids in (log.user, log.item))
-    size = (log.num_users, log.num_items)
-    places = {"users": torch.stack([user, item]), "items": torch.stack([item, user])}
-    counts = {"users": log.user_counts, "items": log.item_counts}
-    graph = {}
-    for side, place in places.items():
-        share = torch.from_numpy(1.0 / np.maximum(counts[side], 1)).float()[place[0]]
-        shape = size if side == "users" else size[::-1]
-        matrix = torch.sparse_coo_tensor(place, values * share, shape, check_invariants=False)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
-            graph[side] = matrix.to_sparse_csr(), matrix.T.to_sparse_csr()
-    return graph
-
-
-def _encode(encoders: dict[str, _Encoder], graph: _Graph) -> dict[str, Tensor]:
-    def neighbours(side: str, other: str) -> Tensor:
-        vectors = encoders[other].vector
-        means: Tensor = _NeighbourMeans.apply(*graph[side], vectors)  # type: ignore[no-untyped-call]
-        return means
-
-    return {
-        "users": encoders["users"](neighbours("users", "items")),
-        "items": encoders["items"](neighbours("items", "users")),
-    }
+def _encode(
+    encoders: dict[str, _Encoder], graph: dict[str, _Neighbours], ids: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    """The numbers of some ids of each side."""
+    found = {}
+    for side, asked in ids.items():
+        vectors = encoders[_OTHER[side]].vector
+        means: Tensor = _NeighbourMeans.apply(graph[side], asked, vectors)  # type: ignore[no-untyped-call]
+        found[side] = encoders[side](asked, means)
+    return found
 
 
 def _train(
     encoders: dict[str, _Encoder],
-    graph: _Graph,
+    graph: dict[str, _Neighbours],
     log: Interactions,
     side: str,
     how: HashGnn,
@@ -160,23 +163,29 @@ def _train(
     disliked = torch.bincount(user, weights=(~liked).double()).long()
     level = nn.Parameter(torch.zeros(()))
     weights = [p for encoder in encoders.values() for p in encoder.parameters()]
-    optimizer = torch.optim.Adam([*weights, level], lr=how.learning_rate)
+    optimizer = torch.optim.Adam([*weights, level], lr=how.learning_rate, fused=True)
     for step in range(how.steps):
-        numbers = _encode(encoders, graph)
-        guided = numbers[side]
-        signs: Tensor = StraightThrough.apply(guided)  # type: ignore[no-untyped-call]
-        binary = torch.rand(len(guided), 1, generator=generator) < (step + 1) / how.steps
-        numbers[side] = torch.where(binary, signs, guided)
+        binary = torch.rand(len(encoders[side].vector), 1, generator=generator)
         batch = torch.randint(len(log), (min(_BATCH, len(log)),), generator=generator)
         u, i = user[batch], item[batch]
-        own = numbers["users"][u]
-        score = (own * numbers["items"][i]).sum(-1)
+        drawn = (torch.rand(len(u), generator=generator) * disliked[u]).long()
+        worse = item[order[begin[u] + drawn.clamp(max=counts[u] - 1)]]
+        # Only ids that are asked for: the loss depends on no others.
+        asked = {"users": torch.unique(u), "items": torch.unique(torch.cat([i, worse]))}
+        numbers = _encode(encoders, graph, asked)
+        guided = numbers[side]
+        signs: Tensor = StraightThrough.apply(guided)  # type: ignore[no-untyped-call]
+        chosen = binary[asked[side]] < (step + 1) / how.steps
+        numbers[side] = torch.where(chosen, signs, guided)
+        own = numbers["users"][torch.searchsorted(asked["users"], u)]
+        better, other = (
+            numbers["items"][torch.searchsorted(asked["items"], ids)] for ids in (i, worse)
+        )
+        score = (own * better).sum(-1)
         target = liked[batch].float()
         loss = F.binary_cross_entropy_with_logits(score + level, target)
         comparable = liked[batch] & (disliked[u] > 0)
-        drawn = (torch.rand(len(u), generator=generator) * disliked[u]).long()
-        worse = item[order[begin[u] + drawn.clamp(max=counts[u] - 1)]]
-        gap = score - (own * numbers["items"][worse]).sum(-1)
+        gap = score - (own * other).sum(-1)
         ranking = (F.softplus(-gap) * comparable).sum() / comparable.sum().clamp(min=1)
         total = (1 - how.ranking) * loss + how.ranking * ranking
         optimizer.zero_grad()
