@@ -220,3 +220,21 @@ def test_an_experiment_of_trials_is_served_by_its_own_findings_only(name):
     assert experiment.serves(cell, found) == (not experiment.more)
     assert experiment.serves(cell, found | dict.fromkeys(experiment.more))
     assert experiment.serves({**cell, "validated": True}, {"valid": 0.7})
+
+
+def test_differences_are_to_the_row_of_the_same_kind(tmp_path):
+    def differences(rows):
+        entries = [Entry(row, "1 %", CEL.having("plan.seed", n)) for n, row in enumerate(rows)]
+        table = TrialTable("c", "C", entries, reference="CEL")
+        known = CellFile(None)
+        for trial in map(Trial.of, table.cells(known, quick=False)):
+            known.keep(trial.cell(), finished(0.5 + 0.1 * trial.plan.seed))
+        return [row[1] for row in table.report(known, tmp_path, quick=False).tables[1].rows]
+
+    kinds = ["CEL, fast", "Other, fast", "CEL, slow", "Other, slow"]
+    apart = "+0.1000 ± 0.0000"
+    assert differences(kinds) == ["", apart, "", apart]
+    assert differences(["CEL", "CEL, personal", "Other"]) == ["", apart, "+0.2000 ± 0.0000"]
+    assert differences(["CEL", "CEL, training", "Other", "Other, training"]) == [
+        *("", "", "+0.2000 ± 0.0000", "+0.2000 ± 0.0000")
+    ]

@@ -76,7 +76,7 @@ class TrialTable(Experiment):
         """What is quick has the same entries, or others.
 
         Differences are to the row `reference`; those of a row `A, B` are to `reference, B` if
-        there is such a row.
+        there is such a row, which is not compared itself if there are others like it.
         """
         self.name, self.title, self._notes = name, title, notes
         self._entries, self._reference = entries, reference
@@ -192,11 +192,13 @@ class TrialTable(Experiment):
         self, at: tuple[str, str], values: dict[tuple[str, str], dict[int, float]]
     ) -> str:
         row, column = at
-        _, comma, rest = row.partition(",")
-        of_row, of_all = ((f"{self._reference}{end}", column) for end in (comma + rest, ""))
-        reference = values.get(of_row, values.get(of_all, {}))
-        if at in (of_row, of_all):
+        end = _end(row)
+        alike = any(_end(other) == end for other, _ in values if other != row)
+        of_row, of_all = ((f"{self._reference}{one}", column) for one in (end, ""))
+        if at == of_all or (at == of_row and (alike or of_all not in values)):
             return ""
+        places = [place for place in (of_row, of_all) if place in values and place != at]
+        reference = values[places[0]] if places else {}
         same = [value - reference[fold] for fold, value in values[at].items() if fold in reference]
         return _mean(same, sign="+")
 
@@ -229,6 +231,12 @@ class TrialTable(Experiment):
             + ". ".join(_explained(setting, entries) for setting in settings)
             + ":",
         )
+
+
+def _end(row: str) -> str:
+    """What tells rows of one kind from those of another: `, B` of `A, B`."""
+    _, comma, rest = row.partition(",")
+    return comma + rest
 
 
 def _mean(values: list[float], sign: str = "") -> str:
