@@ -2,15 +2,11 @@ from dataclasses import replace
 
 import pytest
 
-from celrec import ClusteredEmbedding, Plan, Planted, Split
-from celrec.embeddings.full import FullEmbedding
+from celrec import Plan
 from celrec.evaluation.cell_file import CellFile
 from celrec.experiments import figure4
-from celrec.experiments.figure4 import EXPERIMENTS, sweeps_to_grow
+from celrec.experiments.figure4 import EXPERIMENTS
 from celrec.experiments.trial import Trial
-from celrec.training.factorisation import Factorisation
-from celrec.training.offline import Offline, Schedule
-from celrec.training.offline_training import OfflineTraining
 from tests.experiments.made_up import check_cells, check_picture, finished, noise, work
 
 pytestmark = pytest.mark.usefixtures("all_data")
@@ -22,18 +18,6 @@ def made_up(trial):
     personal = {"dense": -0.03, "original": -0.02, "sparse": 0.01}[trial.variant]
     level += 0.01 * noise(trial.fold) + 0.001 * float(trial.plan.compression[:-1])
     return finished(level + personal * (trial.plan.personalise == "all"))
-
-
-@pytest.mark.parametrize(("rows", "growth"), [(1, 0.1), (7, 0.1), (24, 0.3)])
-def test_as_many_sweeps_are_foreseen_as_training_takes(rows, growth):
-    split = Split.random(Planted(rows=3000, users=40, items=30).interactions())
-    items = ClusteredEmbedding(split.train.num_items, 4, max_clusters=rows)
-    model = Factorisation(FullEmbedding(split.train.num_users, 4), items)
-    how = Offline(schedule=Schedule(steps=30, split_every=1, growth=growth, judge_every=1))
-    training = OfflineTraining(model, split.train, split.valid, how)
-    training.start()
-    clusters = [1, *(judgement.clusters for judgement in training.run())]
-    assert clusters.index(rows) == sweeps_to_grow(rows, growth)
 
 
 @pytest.mark.slow

@@ -251,6 +251,36 @@ def test_growth_can_be_stopped_before_all_clusters_are_there(noise):
     assert training.judgements.index(training.best) == len(training.judgements) - 3
 
 
+def test_states_that_still_grow_can_be_left_unjudged(noise):
+    schedule = replace(HOW.schedule, steps=200, judge_every=5, patience=2)
+    how = replace(HOW, schedule=schedule)
+    all_judged = train(model_for(noise), noise.train, noise.valid, how)
+    first_grown = next(j for j in all_judged if j.clusters == 6)
+    assert first_grown is not all_judged[0]
+    how = replace(HOW, schedule=replace(schedule, judge_growing=False))
+    training = trained(model_for(noise), noise.train, noise.valid, how)
+    judgements = training.judgements
+    assert [j.clusters for j in judgements] == [6] * len(judgements)
+    assert replace(judgements[0], moved=0) == replace(first_grown, moved=0)
+    # Splits and moves from before the first judgement are counted in it.
+    before = all_judged[: all_judged.index(first_grown) + 1]
+    assert judgements[0].moved == sum(j.moved for j in before)
+    best = min(range(len(judgements)), key=lambda number: judgements[number].valid_loss)
+    assert len(judgements) == best + 3
+    assert training.model.tables["items"].num_clusters == 6
+
+
+def test_a_last_step_is_judged_even_if_clusters_still_grow(noise):
+    schedule = replace(HOW.schedule, steps=20, judge_every=5, judge_growing=False)
+    (last,) = train(model_for(noise), noise.train, noise.valid, replace(HOW, schedule=schedule))
+    assert (last.step, last.clusters) == (20, 3)
+
+
+def test_growth_that_is_not_judged_cannot_be_stopped():
+    with pytest.raises(CelrecError, match="judge_growing=False"):
+        Schedule(stop_growing=True, judge_growing=False)
+
+
 @pytest.mark.parametrize("least_gain", [0.0, 1e-3, 1e-2, 0.1])
 def test_an_error_that_is_lower_by_less_is_not_better(split, least_gain):
     schedule = {"least_gain": least_gain, "steps": 40, "judge_every": 2, "patience": 100}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from celrec.data.datasets.library import DATASETS
 from celrec.experiments.drawing import draw_means, drawing
 from celrec.experiments.fold_mean import FoldMean
 from celrec.experiments.report import ResultTable
@@ -18,19 +17,6 @@ _VARIANTS = ("dense", "original", "sparse")
 _RATIOS = (0.5, 1, 2, 5, 10)
 _TUNED_AT = 2
 _CEL, _PERSONAL = "CEL", "CEL, personalised"
-
-
-def sweeps_to_grow(rows: int, growth: float) -> int:
-    """How many sweeps it takes to split one cluster into so many, the share `growth` in each.
-
-    >>> sweeps_to_grow(4, 0.05), sweeps_to_grow(50, 0.05)
-    (3, 44)
-    """
-    clusters, sweeps = 1, 0
-    while clusters < rows:
-        clusters += max(1, int(growth * clusters))
-        sweeps += 1
-    return sweeps
 
 
 class Figure4(TrialFigure):
@@ -104,12 +90,7 @@ def _entries(data: str, ratios: Sequence[float]) -> list[Entry]:
 def _trial(data: str, variant: str, ratio: float, personalise: str = "none") -> Trial:
     """One that has all its clusters: it is judged only when they are there."""
     plan = Plan(compression=f"{ratio:g}%", personalise=personalise)
-    rows = plan.rows(DATASETS[data].counts.items)  # a variant has fewer
-    change = {
-        "schedule.judge_every": sweeps_to_grow(rows, plan.settings().schedule.growth),
-        "schedule.patience": 2,
-    }
-    return Trial(data, plan, variant=variant, change=change)
+    return Trial(data, plan, variant=variant, change={"schedule.judge_growing": False})
 
 
 EXPERIMENTS = {

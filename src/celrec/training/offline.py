@@ -31,8 +31,9 @@ class Schedule:
     `reassign_until` (0: to the end). Training runs for `steps` steps and is judged on
     validation data every `judge_every`; it ends early after `patience` judgements
     without a new best one, once all splits are done, or with `stop_growing` even
-    before: then validation data decide how many clusters there are. A judgement is a
-    new best one if its error is lower by more than `least_gain` times the variance
+    before: then validation data decide how many clusters there are. Without
+    `judge_growing` only states that have all their clusters are judged. A judgement is
+    a new best one if its error is lower by more than `least_gain` times the variance
     of the targets.
     """
 
@@ -44,12 +45,18 @@ class Schedule:
     judge_every: int = 50
     patience: int = 10
     stop_growing: bool = False
+    judge_growing: bool = True
     least_gain: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("steps", "judge_every", "patience"):
             if getattr(self, name) < 1:
                 raise CelrecError(f"{name} must be positive, not {getattr(self, name)}")
+        if self.stop_growing and not self.judge_growing:
+            raise CelrecError(
+                "stop_growing is for states that still grow, and judge_growing=False leaves them "
+                "unjudged; take one of the two"
+            )
 
 
 @dataclass(frozen=True, slots=True)

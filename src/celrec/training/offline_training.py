@@ -108,8 +108,7 @@ class OfflineTraining:
                     join_unseen(clusterer.table, self._strangers[side])
                 if self._step == self._schedule.reassign_until:
                     clusterer.reassign_every = 0
-            last = self._step == self._schedule.steps
-            if last or self._step % self._schedule.judge_every == 0:
+            if self._judged_now():
                 watch(self._judge(loss))
                 save()
         if self.grown_to is None:
@@ -180,14 +179,22 @@ class OfflineTraining:
                 self._best_solver = copy.deepcopy(self._solver.state_dict())
         return judgement
 
+    def _judged_now(self) -> bool:
+        schedule = self._schedule
+        due = self._step % schedule.judge_every == 0 and (schedule.judge_growing or self._grown())
+        return due or self._step == schedule.steps
+
     def _finished(self) -> bool:
-        grown = self._schedule.stop_growing or all(
+        since_best = len(self.judgements) - 1 - self._best
+        tired = since_best >= self._schedule.patience
+        may_stop = self._schedule.stop_growing or self._grown()
+        return (tired and may_stop) or self._step >= self._schedule.steps
+
+    def _grown(self) -> bool:
+        return all(
             clusterer.table.num_clusters >= clusterer.max_clusters
             for clusterer in self._clusterers.values()
         )
-        since_best = len(self.judgements) - 1 - self._best
-        tired = since_best >= self._schedule.patience and grown
-        return tired or self._step >= self._schedule.steps
 
     def _make_clusterers(self) -> dict[str, Clusterer]:
         how, solver = self.how, self._solver
