@@ -43,6 +43,21 @@ def candidate_losses(starts: I64, partners: I64, targets: F32, predicted: F32, l
 
 
 @compiled
+def stable_order(keys: I64, size: int) -> I64:
+    """The places of keys 0 … size − 1 in ascending order, of equal ones the earlier first."""
+    places = np.zeros(size + 1, np.int64)
+    for key in keys:
+        places[key + 1] += 1
+    for key in range(size):
+        places[key + 1] += places[key]
+    order = np.empty(len(keys), np.int64)
+    for n in range(len(keys)):
+        order[places[keys[n]]] = n
+        places[keys[n]] += 1
+    return order
+
+
+@compiled
 def gather_neighbours(
     starts: I64, partners: I64, shares: F32, ids: I64, vectors: F32, sums: F32
 ) -> None:

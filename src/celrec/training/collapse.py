@@ -15,7 +15,8 @@ from celrec.data.id_map import UNSEEN
 from celrec.data.interactions import Interactions
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.shared_rows import SharedRows
-from celrec.training._kernels import column_slopes, normal_equations, row_errors
+from celrec.training._kernels import column_slopes, normal_equations, row_errors, stable_order
+from celrec.training.pairs import Pairs
 
 
 class Collapse(ABC):
@@ -219,18 +220,18 @@ class SparseCollapse(Collapse):
     """A list of the pairs of rows that occur, with their counts and sums, in both orders."""
 
     def _build(self, user_rows: NDArray[np.int64], item_rows: NDArray[np.int64]) -> None:
-        columns = self._items.num_rows
-        pairs, self._pair = np.unique(user_rows * columns + item_rows, return_inverse=True)
-        self._counts = np.bincount(self._pair).astype(np.float32)
-        rows, self._columns = np.divmod(pairs, columns)
-        self._row_starts = _starts(rows, self._users.num_rows)
-        self._order = np.argsort(self._columns, kind="stable")
-        self._rows = rows[self._order]
+        rows, columns = self._users.num_rows, self._items.num_rows
+        self._pairs = pairs = Pairs(user_rows, item_rows, rows, columns)
+        self._counts = pairs.counts.astype(np.float32)
+        self._row_starts, self._columns = _starts(pairs.rows, rows), pairs.columns
+        self._order = stable_order(self._columns, columns)
+        self._rows = pairs.rows[self._order]
         self._column_starts = _starts(self._columns, columns)
-        self._errors = np.empty(len(pairs), np.float32)
+        self._errors = np.empty(len(self._counts), np.float32)
 
     def _sum(self, targets: NDArray[np.float32]) -> None:
-        self._sums = np.bincount(self._pair, targets, len(self._counts)).astype(np.float32)
+        sums = np.bincount(self._pairs.number, targets, len(self._counts))
+        self._sums = sums.astype(np.float32)
 
     def _evaluate(self, a: Tensor, b: Tensor) -> tuple[float, Tensor, Tensor]:
         a_rows, b_rows = a.numpy(), b.numpy()

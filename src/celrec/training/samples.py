@@ -12,6 +12,7 @@ from celrec.embeddings.shared_rows import SharedRows
 from celrec.training.batch import Batch
 from celrec.training.id_model import IdModel
 from celrec.training.losses import LOSSES
+from celrec.training.pairs import Pairs
 
 _LINEAR = ("squared-error", "cross-entropy")  # in the target, but for a constant
 
@@ -64,15 +65,14 @@ class Samples:
         self._rows = everyone[0], everyone[1]
         users, items = (rows.numpy() for rows in everyone)
         log = self._log
-        key = users[log.user] * (int(items.max(initial=0)) + 1) + items[log.item]
-        _, self._first, pair, counts = np.unique(
-            key, return_index=True, return_inverse=True, return_counts=True
-        )
-        means = np.bincount(pair, log.target, len(counts)) / counts
+        sizes = (int(rows.max(initial=0)) + 1 for rows in (users, items))
+        pairs = Pairs(users[log.user], items[log.item], *sizes)
+        self._first, counts = pairs.first, pairs.counts
+        means = np.bincount(pairs.number, log.target, len(counts)) / counts
         self._weight = torch.from_numpy(counts.astype(np.float32))
         self._target = torch.from_numpy(means.astype(np.float32))
         if self._recommender.loss is LOSSES["squared-error"]:
-            self.constant = float(np.square(log.target - means[pair]).sum())
+            self.constant = float(np.square(log.target - means[pairs.number]).sum())
 
 
 def _collapsible(recommender: IdModel) -> bool:
