@@ -20,8 +20,9 @@ class Histories:
     same moment can leak into it. Without timestamps the order of the rows is the
     order of time, and an event from outside comes after all of them.
 
-    Takes at most 20 bytes a row of the log; a query costs O(log rows), and no
-    Python loop runs over users or events.
+    Takes at most 24 bytes a row of the log and 8 a user. A query about a row costs
+    O(1), about an event from outside O(log rows), and no Python loop runs over users
+    or events.
 
     >>> import celrec
     >>> log = celrec.read({"user": [1, 2, 1, 1], "item": [10, 11, 12, 13],
@@ -48,6 +49,10 @@ class Histories:
         order = order[log.user[order] >= 0]
         self._items = log.item[order]
         self._keys = _key(log.user[order], self._moments_of_rows(order))
+        everyone = np.arange(log.num_users + 1)  # and a place for UNSEEN, which is −1
+        self._starts = np.searchsorted(self._keys, _key(everyone, np.zeros_like(everyone)))
+        self._ends = np.zeros(len(log), np.int32)
+        self._ends[order] = np.searchsorted(self._keys, self._keys)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Histories:
         """Itself: nothing in it ever changes."""
@@ -59,7 +64,7 @@ class Histories:
 
         Oldest first, padded with UNSEEN on the left.
         """
-        return self._latest(self._log.user[rows], self._moments_of_rows(rows), length)
+        return self._latest(self._log.user[rows], self._ends[rows], length)
 
     def before(self, events: Interactions, length: int) -> NDArray[np.int32]:
         """The latest `length` items before each of these events, which use the log's dense ids.
@@ -69,14 +74,15 @@ class Histories:
         if self._moments is None or events.timestamp is None:
             return self.latest(events.user, length)
         moments = np.searchsorted(self._moments, events.timestamp)
-        return self._latest(events.user, moments, length)
+        ends = np.searchsorted(self._keys, _key(events.user, moments))
+        return self._latest(events.user, ends, length)
 
     def latest(self, users: NDArray[np.integer], length: int) -> NDArray[np.int32]:
         """The latest `length` items of each of these users, after all events.
 
         Oldest first, padded with UNSEEN on the left.
         """
-        return self._latest(users, np.full(len(users), len(self._log)), length)
+        return self._latest(users, self._starts[users + 1], length)
 
     def _moments_of_rows(self, rows: NDArray[np.integer]) -> NDArray[np.integer]:
         if self._moments is None or self._log.timestamp is None:
@@ -85,12 +91,11 @@ class Histories:
         return moments
 
     def _latest(
-        self, users: NDArray[np.integer], moments: NDArray[np.integer], length: int
+        self, users: NDArray[np.integer], ends: NDArray[np.integer], length: int
     ) -> NDArray[np.int32]:
-        ends = np.searchsorted(self._keys, _key(users, moments))
-        starts = np.searchsorted(self._keys, _key(users, np.zeros(len(users), np.int64)))
+        """What is kept before these places."""
         places = ends[:, None] - np.arange(length, 0, -1)
-        known = (places >= starts[:, None]) & (users >= 0)[:, None]
+        known = (places >= self._starts[users][:, None]) & (users >= 0)[:, None]
         latest = np.full((len(users), length), UNSEEN, np.int32)
         latest[known] = self._items[places[known]]
         return latest

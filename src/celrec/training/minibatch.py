@@ -95,7 +95,7 @@ class MinibatchDescent(Solver):
         self.samples = Samples(model, log)
         self._rounds = 0
         self._negatives = Negatives(log) if model.loss is LOSSES["ranking"] else None
-        self.optimizer = torch.optim.Adam(model.parameters(), lr=how.learning_rate)
+        self.optimizer = torch.optim.Adam(model.parameters(), lr=how.learning_rate, fused=True)
         self._counts = {
             side: _lookups(log, side, table)
             for side, table in model.tables.items()
