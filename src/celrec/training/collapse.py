@@ -107,10 +107,11 @@ class Collapse(ABC):
         weight = other.weight.data[: other.num_rows]
         # Moments are symmetric: half of each is enough to read, which is what takes the time.
         lower, place = _halves(moments.shape[1])
-        matrices, right = self._equations(side, moments.flatten(1)[:, lower], weight, rows)
+        halves = moments.flatten(1).index_select(1, lower)  # much faster than [:, lower]
+        matrices, right = self._equations(side, halves, weight, rows)
         if not self.owned(side):
             matrices, right = self._ranks.total(matrices), self._ranks.total(right)
-        return matrices[:, place], right
+        return matrices.index_select(1, place).unflatten(1, moments.shape[1:]), right
 
     def _follow_assignments(self) -> None:
         user_rows, item_rows = _rows_of(self._users), _rows_of(self._items)
@@ -289,7 +290,7 @@ def _halves(dim: int) -> tuple[Tensor, Tensor]:
     row, column = torch.tril_indices(dim, dim)
     place = torch.empty(dim, dim, dtype=torch.long)
     place[row, column] = place[column, row] = torch.arange(len(row))
-    return row * dim + column, place
+    return row * dim + column, place.flatten()
 
 
 def _starts(sorted_or_not: NDArray[np.int64], size: int) -> NDArray[np.int64]:
