@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from string import ascii_uppercase
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,7 +33,7 @@ def paired(left: Tensor, right: Tensor, ends: str) -> Tensor:
     a = left.reshape(*(size for size in lead if size != 1), *left.shape[len(lead) :])
     b = right.reshape(*(size for size in lead_right if size != 1), *right.shape[len(lead_right) :])
     product = torch.einsum(f"{names[0]}{first},{names[1]}{second}->{present}{end}", a, b)
-    whole = torch.broadcast_shapes(lead, lead_right)  # type: ignore[no-untyped-call]
+    whole = np.broadcast_shapes(lead, lead_right)  # torch's own takes 100 µs
     return product.view(*whole, *product.shape[len(present) :])
 
 

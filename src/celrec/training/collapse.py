@@ -111,7 +111,7 @@ class Collapse(ABC):
         matrices, right = self._equations(side, halves, weight, rows)
         if not self.owned(side):
             matrices, right = self._ranks.total(matrices), self._ranks.total(right)
-        return matrices.index_select(1, place).unflatten(1, moments.shape[1:]), right
+        return matrices.index_select(1, place).view(-1, *moments.shape[1:]), right
 
     def _follow_assignments(self) -> None:
         user_rows, item_rows = _rows_of(self._users), _rows_of(self._items)

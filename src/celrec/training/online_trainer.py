@@ -66,7 +66,7 @@ class OnlineTrainer:
         self._network = [p for p in recommender.parameters() if id(p) not in held]
         self._optimizer = None
         if self._network:
-            self._optimizer = torch.optim.Adam(self._network, lr=network_rate)
+            self._optimizer = torch.optim.Adam(self._network, lr=network_rate, fused=True)
         self._replay = replay
         self.history = ReplayBuffer(
             recommender.history_length, {"item": np.int32, "moment": np.int64}, room=room
