@@ -16,7 +16,9 @@ def test_the_papers_numbers_stand_in_their_places():
     assert entries["CEL, least squares", "ml-1m, NMF 1 %"].paper is None
     assert entries["No split, least squares", "ml-1m, DIN 0.5 %"].paper == 0.8023
     assert entries["CEL, least squares", "ml-1m, DIN 100 %"].paper == 0.7390
-    assert len(entries) == 18
+    never = "ml-1m, NMF 1 %, never reassigned"
+    assert entries["CEL, gradient descent", never].paper is None
+    assert len(entries) == 18 + 8
     assert not any(entry.paper for entry in by_place(TABLE, quick=True).values())
 
 
@@ -28,11 +30,12 @@ def test_rows_are_the_same_but_for_the_start():
         assert plan.model == ("din" if "DIN" in column else "nmf")
         assert plan.compression == ("20" if "0.5 %" in column else "40")
         assert plan.personalise == ("all" if "100 %" in column else "none")
-        assert settings(entry).schedule.reassign_every > 0
+        assert (settings(entry).schedule.reassign_every == 0) == ("never" in column)
         if row.startswith("No split"):
             other = entries[row.replace("No split", "CEL"), column]
             assert plan.start == f"random:{plan.compression}"
             assert replace(plan, start="one") == other.trial.plan
+            assert entry.trial.change == other.trial.change
             assert entry.tuned == other.tuned
 
 
@@ -45,6 +48,14 @@ def test_without_splits_there_are_all_clusters_from_the_start_and_members_move(s
     assert sum(judgement.moved for judgement in told) > 0
     told = judgements(small(entries[f"CEL, {solver}", "ml-100k, NMF 1 %"], **schedule))
     assert told[0].clusters < 17
+
+
+def test_without_splits_and_reassignments_clusters_stay_as_they_were_drawn():
+    entry = by_place(TABLE, quick=True)[
+        "No split, least squares", "ml-100k, NMF 1 %, never reassigned"
+    ]
+    told = judgements(small(entry, steps=20, judge_every=5))
+    assert {(judgement.clusters, judgement.moved) for judgement in told} == {(17, 0)}
 
 
 def test_without_splits_a_network_has_all_clusters_too():

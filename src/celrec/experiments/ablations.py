@@ -12,6 +12,8 @@ ROWS = {
 """How many rows the paper's ratios come to."""
 LEAST_SQUARES, DESCENT = "least squares", "gradient descent"
 PRESETS = {LEAST_SQUARES: "default", DESCENT: "paper"}
+REASSIGNED = {"": {}, ", never reassigned": {"schedule.reassign_every": 0}}
+"""Columns in which members move, and in which they never do, and how to train for them."""
 SOLVERS_NOTE = (
     "Gradient descent is the paper's loop to the letter (preset `paper`), and the paper's numbers "
     "stand beside it; least squares is the default of this library. For each of them, and for "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from celrec.experiments.ablations import PRESETS, SOLVERS_NOTE, plain, theirs
+from celrec.experiments.ablations import PRESETS, REASSIGNED, SOLVERS_NOTE, plain, theirs
 from celrec.experiments.trial_table import Entry, TrialTable
 
 _METHODS = {
@@ -18,7 +18,6 @@ _PAPER = {
     "ml-100k": (0.9392, 0.9245, 0.8847, 0.9201, 0.8707),
     "ml-1m": (0.8516, 0.8355, 0.8186, 0.8269, 0.7858),
 }
-_COLUMNS = {"": {}, ", never reassigned": {"schedule.reassign_every": 0}}
 
 
 def _entries(data: str) -> list[Entry]:
@@ -26,7 +25,7 @@ def _entries(data: str) -> list[Entry]:
     for solver in PRESETS:
         usual = plain(data, solver)
         for (row, method), number in zip(_METHODS.items(), _PAPER[data], strict=True):
-            for column, change in _COLUMNS.items():
+            for column, change in REASSIGNED.items():
                 trial = replace(usual, change={"splitter.method": method, **change})
                 paper = theirs(solver, number)
                 entries.append(Entry(f"{row}, {solver}", f"{data}{column}", trial, paper, usual))
