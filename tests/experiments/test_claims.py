@@ -25,6 +25,21 @@ def test_starts_differ_in_nothing_else():
         assert entry.tuned == entries[f"M₀ = 1, {solver}", column].trial
 
 
+def test_a_full_table_and_clusters_have_the_same_solver_and_their_own_penalties():
+    entries = by_place(EXPERIMENTS["claims-full"])
+    assert len(entries) == 8
+    for (row, column), entry in entries.items():
+        plan = entry.trial.plan
+        full, solver = row.startswith("Full"), row.partition(", ")[2]
+        assert entry.trial.data == column
+        assert entry.tuned == entry.trial
+        assert (plan.embedding, plan.personalise) == (("full", "none") if full else ("cel", "all"))
+        assert plan.preset == ("paper" if solver == "gradient descent" else "default")
+        assert (entry.paper is None) == (plan.preset == "default")
+    assert entries["Full table, gradient descent", "ml-1m"].paper == 0.8357
+    assert entries["CEL, gradient descent", "ml-100k"].paper == 0.8602
+
+
 @pytest.mark.parametrize("size", ["5 %", "1 %"])
 def test_empty_clusters_are_those_that_no_item_fits_best(size):
     trial = small(by_place(INSIDE)[EMPTY, f"ml-100k {size}"], steps=69, judge_every=23)
