@@ -223,7 +223,7 @@ class IdModel(nn.Module):
 
 def _joined(features: list[Tensor]) -> Tensor:
     """Side by side, for candidates in any of them."""
-    lead = np.broadcast_shapes(*(part.shape[:-2] for part in features))
+    lead = torch.broadcast_shapes(*(part.shape[:-2] for part in features))  # type: ignore[no-untyped-call]
     return torch.cat([part.expand(*lead, *part.shape[-2:]) for part in features], -2)
 
 
