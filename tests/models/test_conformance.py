@@ -195,9 +195,7 @@ def test_what_is_the_same_for_all_candidates_is_multiplied_once(make_network):
         with FlopCounterMode(display=False) as counter:
             model(*each)
         flops.append(counter.get_total_flops())
-    assert (
-        flops[0] < 0.9 * flops[1]
-    )  # DIN, which meets each pair once anyway, has the least to save
+    assert flops[0] < 0.8 * flops[1]
 
 
 @pytest.mark.parametrize("fields", [0, FIELDS])
