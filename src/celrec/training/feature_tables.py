@@ -68,6 +68,8 @@ class FeatureTables(nn.Module):
 
     def _pooled(self, number: int, table: Tensor, ids: Tensor) -> Tensor:
         mine = self._values(number, ids)
-        has = (mine >= 0).unsqueeze(-1)
-        total = (table[mine.clamp(min=0)] * has).sum(-2)
-        return total / has.sum(-2).clamp(min=1)
+        has = mine >= 0
+        share = has / has.sum(-1, keepdim=True).clamp(min=1)
+        # Adds up gradients faster than indexing does.
+        vectors = table.index_select(0, mine.clamp(min=0).view(-1)).view(*mine.shape, self.dim)
+        return (vectors * share.unsqueeze(-1)).sum(-2)
