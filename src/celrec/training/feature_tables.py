@@ -69,7 +69,7 @@ class FeatureTables(nn.Module):
     def _pooled(self, number: int, table: Tensor, ids: Tensor) -> Tensor:
         mine = self._values(number, ids)
         has = mine >= 0
-        share = has / has.sum(-1, keepdim=True).clamp(min=1)
+        share = has.to(table) / has.sum(-1, keepdim=True).clamp(min=1)
         # Adds up gradients faster than indexing does.
         vectors = table.index_select(0, mine.clamp(min=0).view(-1)).view(*mine.shape, self.dim)
         return (vectors * share.unsqueeze(-1)).sum(-2)
