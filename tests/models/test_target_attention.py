@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.flop_counter import FlopCounterMode
 
 from celrec.models.history import History
 from celrec.models.target_attention import TargetAttention
@@ -70,6 +71,17 @@ def test_each_target_attends_as_if_it_were_alone(lead, lead_history):
     for place in torch.cartesian_prod(*map(torch.arange, lead)).view(-1, len(lead)).tolist():
         own = History(slow.at(history.vectors, place, 2), slow.at(history.filled, place))
         torch.testing.assert_close(weights[tuple(place)], unit(targets[tuple(place)], own))
+
+
+@pytest.mark.parametrize("lead", [(3, 1), (3, 20)])
+def test_of_the_first_layer_there_is_one_product_for_every_pair_and_one_for_every_target(lead):
+    unit, targets = TargetAttention(16, [5, 2]), 3 * 20
+    pairs = targets * 10
+    history = History(torch.randn(*lead, 10, 16), torch.ones(*lead, 10, dtype=torch.bool))
+    with FlopCounterMode(display=False) as counter:
+        unit(torch.randn(3, 20, 16), history)
+    multiplied = pairs * (16 * 5 + 5 * 2 + 2) + targets * 16 * 5
+    assert counter.get_total_flops() == 2 * multiplied
 
 
 def test_the_four_inputs_are_never_made_for_every_pair():

@@ -1,9 +1,13 @@
+import copy
+
 import pytest
 import torch
 
 import celrec
 from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.deep_hash import DeepHashEmbedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.prehash import PreHashEmbedding
 from celrec.models.deepfm import DeepFM
 from celrec.models.din import DIN
 from celrec.training.feature_tables import FeatureTables
@@ -57,6 +61,38 @@ def test_predictions_of_a_log_are_those_of_its_batches(log):
     model = recommender(log)
     batch = model.batch(log[:50], slice(None), own=False)
     torch.testing.assert_close(model.predict(log[:50]), model(batch).detach())
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        lambda number: PreHashEmbedding(number, DIM, rows=6, k=2),
+        lambda number: PreHashEmbedding(number, DIM, rows=6),
+        lambda number: DeepHashEmbedding(number, DIM, rows=30),
+    ],
+)
+@pytest.mark.parametrize("beyond", [False, True])
+def test_vectors_of_a_history_are_made_once_for_each_item(log, items, beyond):
+    once = recommender(log)
+    once.items = items(log.num_items)
+    each = copy.deepcopy(once)
+    each._vectors_of_history = each.items
+    batch = once.batch(log, slice(500, 600), own=True)
+    if beyond:  # such ids have vectors of their own with some methods
+        batch.history[::7, -1] = log.num_items + 3
+    asked = []
+    once.items.register_forward_pre_hook(lambda _, inputs: asked.append(inputs[0].numel()))
+    outputs = []
+    for model in (once, each):
+        model.train()
+        outputs.append(model(batch))
+        outputs[-1].square().sum().backward()
+    assert asked == [100, 600 if beyond else log.num_items + 1]
+    torch.testing.assert_close(*outputs)
+    for one, other in zip(once.parameters(), each.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad)
+    for one, other in zip(once.buffers(), each.buffers(), strict=True):  # what it was watched at
+        torch.testing.assert_close(one, other)
 
 
 def test_in_training_uncertain_rows_are_drawn_by_their_own_matrices(log):

@@ -15,8 +15,8 @@ class TargetAttention(nn.Module):
     """How much each earlier item k matters for target q: softmax of MLP([q, k, q − k, q∘k]) / √dim.
 
     The first layer is linear in its four inputs, so it is computed as
-    (W₁ + W₃)·q + (W₂ − W₃)·k + W₄·(q∘k): only the last part is made for every pair
-    of a target and an earlier item. An empty history has weights 0.
+    (W₁ + W₃)·q + (W₂ − W₃ + W₄·diag(q))·k: one product of hidden × dim numbers for every
+    pair of a target and an earlier item, instead of four. An empty history has weights 0.
 
     >>> history = History(torch.ones(7, 1, 20, 8), torch.ones(7, 1, 20, dtype=torch.bool))
     >>> TargetAttention(8)(torch.ones(7, 50, 8), history).shape
@@ -45,10 +45,9 @@ class TargetAttention(nn.Module):
 
     def _scores(self, target: Tensor, keys: Tensor) -> Tensor:
         of_target, of_item, of_difference, of_product = self.first.weight.chunk(4, 1)
-        pairs = paired(target.unsqueeze(-2) * of_product, keys, "hd,ld->lh")
+        of_key = target.unsqueeze(-2) * of_product + (of_item - of_difference)
         alone = target @ (of_target + of_difference).T + self.first.bias
-        hidden = pairs + alone.unsqueeze(-2)
-        hidden = hidden + keys @ (of_item - of_difference).T
+        hidden = paired(of_key, keys, "hd,ld->lh") + alone.unsqueeze(-2)
         scores: Tensor = self.rest(hidden).squeeze(-1) / self.dim**0.5
         return scores
 

@@ -108,7 +108,7 @@ class IdModel(nn.Module):
             named = zip(self.column_names, self.column_tables, ids, strict=True)
             vectors |= {name: table(those) for name, table, those in named}
         if batch.history is not None:
-            vectors[HISTORY] = self.items(batch.history)
+            vectors[HISTORY] = self._vectors_of_history(batch.history)
         vectors["users"] = self._vectors("users", batch.user)
         return self.output_from(batch, vectors)
 
@@ -129,9 +129,23 @@ class IdModel(nn.Module):
         return output
 
     def _history(self, ids: Tensor) -> History:
+        vectors = self._vectors_of_history(ids)
         if not isinstance(self.items, SharedRows):
-            return History(self.items(ids), ids >= 0)
-        return History(self.items(ids), ids >= 0, self.items.weight, self.items.row_of(ids))
+            return History(vectors, ids >= 0)
+        return History(vectors, ids >= 0, self.items.weight, self.items.row_of(ids))
+
+    def _vectors_of_history(self, ids: Tensor) -> Tensor:
+        """Those of the items: where there are fewer items than places, made once for each item.
+
+        Methods that make a vector of several rows take many times as long as it takes to copy it.
+        """
+        number = self.items.num_embeddings
+        if isinstance(self.items, SharedRows) or torch.compiler.is_compiling():
+            return self.items(ids)  # type: ignore[no-any-return]
+        if ids.numel() <= number or int(ids.max()) >= number:
+            return self.items(ids)  # type: ignore[no-any-return]
+        everyone: Tensor = self.items(torch.arange(UNSEEN, number))
+        return everyone.index_select(0, ids.reshape(-1) - UNSEEN).view(*ids.shape, -1)
 
     def _vectors(self, side: str, ids: Tensor) -> Tensor:
         table = self.tables[side]
