@@ -105,10 +105,10 @@ def test_a_setting_that_is_not_there_is_told(name):
         Trial("ml-1m", Plan(), change={name: 1}).changed(Offline())
 
 
-def test_what_is_quick_takes_a_quarter_of_the_steps_and_one_at_least():
+def test_what_is_quick_takes_an_eighth_of_the_steps_and_one_at_least():
     how = Offline(schedule=Schedule(steps=40), personal=Schedule(steps=2))
     quick = Trial("ml-1m", Plan(), quick=True).changed(how)
-    assert (quick.schedule.steps, quick.personal.steps) == (10, 1)
+    assert (quick.schedule.steps, quick.personal.steps) == (5, 1)
 
 
 def test_it_comes_to_what_training_by_hand_comes_to():

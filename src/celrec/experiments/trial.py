@@ -25,7 +25,7 @@ VARIANTS: dict[str, Callable[[Interactions], Interactions]] = {
     "sparse": sparse,
 }
 FOLDS = 5
-_QUICK = 4  # how many times fewer steps there are when it is to be quick
+_QUICK = 8  # how many times fewer steps there are when it is to be quick
 
 
 @dataclass(frozen=True, slots=True)
