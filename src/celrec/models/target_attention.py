@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from celrec.models._paired import paired
+from celrec.models._pair_products import pair_products
 from celrec.models.history import History
 
 
@@ -45,9 +45,9 @@ class TargetAttention(nn.Module):
 
     def _scores(self, target: Tensor, keys: Tensor) -> Tensor:
         of_target, of_item, of_difference, of_product = self.first.weight.chunk(4, 1)
-        of_key = target.unsqueeze(-2) * of_product + (of_item - of_difference)
         alone = target @ (of_target + of_difference).T + self.first.bias
-        hidden = paired(of_key, keys, "hd,ld->lh") + alone.unsqueeze(-2)
+        pairs = pair_products(target, keys, of_product, of_item - of_difference)
+        hidden = pairs + alone.unsqueeze(-2)
         scores: Tensor = self.rest(hidden).squeeze(-1) / self.dim**0.5
         return scores
 
