@@ -79,10 +79,8 @@ def test_what_was_not_acknowledged_is_delivered_again(make, kafka_topic):
     source.acknowledge(first.offset)
     rest = list(range(8))[len(first.frame) :]
     assert users(gathered(make(), len(rest))) == rest  # as committed
-    rest = rest[len(second.frame) :]
-    assert (
-        users(gathered(make(), len(rest), after=second.offset)) == rest
-    )  # the offset knows better
+    rest = rest[len(second.frame) :]  # the offset knows better
+    assert users(gathered(make(), len(rest), after=second.offset)) == rest
     assert users(gathered(make(group="other"), 8)) == list(range(8))
 
 
