@@ -31,6 +31,8 @@ def pair_products(target: Tensor, keys: Tensor, scale: Tensor, shift: Tensor) ->
 
 def _in_machine_code(target: Tensor, *others: Tensor) -> bool:
     """Whether it can be: a history each, plain numbers in main memory, nothing but values asked."""
+    if torch.compiler.is_compiling():  # before lengths are asked for, which exports leave open
+        return False
     keys = others[0]
     return (
         (target.ndim, keys.ndim) == (2, 3)
@@ -39,7 +41,6 @@ def _in_machine_code(target: Tensor, *others: Tensor) -> bool:
         and target.dtype in (torch.float32, torch.float64)
         and all(other.dtype == target.dtype for other in others)
         and torch.get_num_threads() <= _FEW_THREADS
-        and not torch.compiler.is_compiling()
         and not torch._C._are_functorch_transforms_active()
     )
 
