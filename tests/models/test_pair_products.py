@@ -97,3 +97,11 @@ def test_transformed_functions_and_mixed_numbers_are_left_to_tensors():
     torch.testing.assert_close(each, inputs.grad)
     half = pair_products(*(one.bfloat16() for one in (target, keys, scale, shift)))
     assert half.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("short", range(4))
+def test_rows_of_other_lengths_are_refused(short):
+    inputs = [one.detach() for one in made(4, 3, 2, 5)]
+    inputs[short] = inputs[short][..., :-1]
+    with pytest.raises(RuntimeError):
+        pair_products(*inputs)

@@ -10,7 +10,7 @@ from torch import Tensor
 from celrec.models._pair_kernels import gradients, multiply
 from celrec.models._paired import paired
 
-_FEW_THREADS = 2  # with more of them torch's own products take no longer
+_FEW_THREADS = 2  # the loops have one, torch's products all of them
 
 
 def pair_products(target: Tensor, keys: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
@@ -33,13 +33,16 @@ def _in_machine_code(target: Tensor, *others: Tensor) -> bool:
     """Whether it can be: a history each, plain numbers in main memory, nothing but values asked."""
     if torch.compiler.is_compiling():  # before lengths are asked for, which exports leave open
         return False
-    keys = others[0]
+    keys, *matrices = others
     return (
         (target.ndim, keys.ndim) == (2, 3)
         and len(target) == len(keys)
-        and target.device.type == "cpu"
+        # Loops would read beyond the end of what is too short; tensor operations say so.
+        and all(other.shape[-1] == target.shape[-1] for other in others)
+        and all(len(matrix) == len(matrices[0]) for matrix in matrices)
         and target.dtype in (torch.float32, torch.float64)
         and all(other.dtype == target.dtype for other in others)
+        and all(one.device.type == "cpu" for one in (target, *others))
         and torch.get_num_threads() <= _FEW_THREADS
         and not torch._C._are_functorch_transforms_active()
     )

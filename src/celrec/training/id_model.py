@@ -140,11 +140,14 @@ class IdModel(nn.Module):
         Methods that make a vector of several rows take many times as long as it takes to copy it.
         """
         number = self.items.num_embeddings
-        if isinstance(self.items, SharedRows) or torch.compiler.is_compiling():
+        if (
+            isinstance(self.items, SharedRows)
+            or torch.compiler.is_compiling()
+            or ids.numel() <= number
+            or int(ids.max()) >= number  # methods may tell such ids apart
+        ):
             return self.items(ids)  # type: ignore[no-any-return]
-        if ids.numel() <= number or int(ids.max()) >= number:
-            return self.items(ids)  # type: ignore[no-any-return]
-        everyone: Tensor = self.items(torch.arange(UNSEEN, number))
+        everyone: Tensor = self.items(torch.arange(UNSEEN, number, device=ids.device))
         return everyone.index_select(0, ids.reshape(-1) - UNSEEN).view(*ids.shape, -1)
 
     def _vectors(self, side: str, ids: Tensor) -> Tensor:
