@@ -1,4 +1,5 @@
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -80,6 +81,38 @@ def test_what_diverged_is_not_chosen():
     known = CellFile(None)
     work(known, lambda _: 1.0)
     assert TABLE._entries[0].chosen(known) == 1.0  # 2 diverged, and 1 is the next
+
+
+@pytest.mark.parametrize(
+    ("best", "tried", "chosen"),
+    [
+        (2.0, [], 2.0),
+        (4.0, [8.0], 4.0),
+        (8.0, [8.0, 16.0], 8.0),
+        (100.0, [8.0, 16.0], 16.0),
+        (0.5, [0.25], 0.5),
+        (0.0, [0.25, 0.1], 0.1),
+    ],
+)
+def test_where_the_last_value_is_the_best_those_beyond_it_are_tried_too(best, tried, chosen):
+    entry, known = (
+        Entry("CEL", "1 %", CEL, tuned=CEL, further=(0.1, 0.25, 8.0, 16.0)),
+        CellFile(None),
+    )
+    found = []
+    while missing := [v for v, t in entry.choices(known).items() if t.cell() not in known]:
+        assert entry.chosen(known) is None
+        found += missing
+        for value in missing:
+            known.keep(entry.choices(known)[value].cell(), {"valid": abs(value - best)})
+    assert found == [*PENALTIES, *tried]
+    assert entry.chosen(known) == chosen
+    table = TrialTable("a", "A", [entry])
+    assert len(table.cells(known, quick=False)) == len(found) + 5
+    assert (
+        "as long as the last one was the best"
+        in table.report(known, Path(), quick=False).markdown()
+    )
 
 
 def test_what_is_quick_has_one_fold_and_nothing_is_chosen():

@@ -87,6 +87,11 @@ class ClusteredEmbedding(SharedRows):
         """The rows of the clusters of `ids`, or what a probe puts in their place."""
         return super().vectors(ids) if self._probe is None else self._probe(ids)
 
+    @property
+    def plain(self) -> bool:
+        """See `SharedRows`."""
+        return super().plain and self._probe is None
+
     @contextmanager
     def probing(self, probe: Callable[[Tensor], Tensor]) -> Iterator[None]:
         """Let `probe(ids)` make the vectors: how gradients at rows and other rows are tried out."""

@@ -28,6 +28,11 @@ class SharedRows(Embedding):
     def row_of(self, ids: Tensor) -> Tensor:
         """The row of each id as int64, any shape, unseen ids included."""
 
+    @property
+    def plain(self) -> bool:
+        """Whether vectors are rows just now, and to look them up does nothing else."""
+        return self.padding_idx is None and not self.watches
+
     def rows_left(self, ids: Tensor) -> Tensor:
         """The rows of these and of unseen ids, ascending: those that `keep` leaves, in front."""
         left = torch.zeros(len(self.weight), dtype=torch.bool, device=self.weight.device)

@@ -22,6 +22,9 @@ class MethodRow:
     """What the plan says under 100 %, beside the middle size; None if nothing stands there."""
 
 
+_FURTHER = (0.125, 0.25, 8.0, 16.0, 32.0)
+"""Penalties beyond the usual ones, so that no method is kept from its best by their end."""
+
 METHODS = (
     MethodRow("Vanilla", None, {"embedding": "full", "compression": "100%"}),
     MethodRow("eTree", "etree", {"embedding": "etree-leaves"}),
@@ -71,6 +74,9 @@ def method_entries(
                 trial = trial.having(setting, value)
             tuned = trial if name == "100 %" else trial.having("plan.compression", middle)
             entries.append(
-                Entry(row.label, f"{data} {name}", trial, theirs.get(name), tuned, folds)
+                Entry(
+                    *(row.label, f"{data} {name}", trial, theirs.get(name), tuned, folds),
+                    further=_FURTHER,
+                )
             )
     return entries

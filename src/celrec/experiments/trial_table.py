@@ -38,23 +38,40 @@ class Entry:
     """What is chosen: see `Trial.having`."""
     values: Sequence[float] = PENALTIES
     """What it is chosen among."""
+    further: Sequence[float] = ()
+    """What is tried beyond these, one after the other, as long as the last one is the best."""
 
-    def choices(self) -> dict[float, Trial]:
-        """The trials that it is chosen by, for each value."""
+    def choices(self, known: CellFile) -> dict[float, Trial]:
+        """The trials that it is chosen by, for each value, as far as is known what to try."""
         if self.tuned is None:
             return {}
         tried = replace(self.tuned, fold=1, validated=True)
-        return {value: tried.having(self.setting, value) for value in self.values}
+        values = list(self.values)
+        more = {
+            max: sorted(value for value in self.further if value > max(self.values)),
+            min: sorted((v for v in self.further if v < min(self.values)), reverse=True),
+        }
+        while True:
+            found = {value: tried.having(self.setting, value) for value in values}
+            best = _best(found, known)
+            further = [ahead for end, ahead in more.items() if ahead and best == end(values)]
+            if not further:
+                return found
+            values.append(further[0].pop(0))
 
     def chosen(self, known: CellFile) -> float | None:
         """The value with the lowest loss on validation data, None if not all are known."""
-        losses = {}
-        for value, trial in self.choices().items():
-            found = known.get(trial.cell())
-            if found is None:
-                return None
-            losses[value] = np.inf if found["valid"] is None else found["valid"]
-        return min(losses, key=lambda value: losses[value], default=None)
+        return _best(self.choices(known), known)
+
+
+def _best(trials: Mapping[float, Trial], known: CellFile) -> float | None:
+    losses = {}
+    for value, trial in trials.items():
+        found = known.get(trial.cell())
+        if found is None:
+            return None
+        losses[value] = np.inf if found["valid"] is None else found["valid"]
+    return min(losses, key=lambda value: losses[value], default=None)
 
 
 class TrialTable(Experiment):
@@ -87,7 +104,7 @@ class TrialTable(Experiment):
         entries = self.present(known, quick=quick)
         trials: list[Trial] = []
         if not quick:
-            trials += [one for entry in entries for one in entry.choices().values()]
+            trials += [one for entry in entries for one in entry.choices(known).values()]
         for fold in range(1 if quick else FOLDS):
             for entry in entries:
                 trials += self.trials(entry, known, quick=quick)[fold : fold + 1]
@@ -252,6 +269,8 @@ def _heading(setting: str) -> str:
 def _explained(setting: str, entries: Sequence[Entry]) -> str:
     values = {value for entry in entries if entry.setting == setting for value in entry.values}
     tried = ", ".join(f"{value:g}" for value in sorted(values))
+    if any(entry.further for entry in entries if entry.setting == setting):
+        tried += ", and beyond these as long as the last one was the best,"
     penalties = "Penalties are relative to the usual ones,"
     what = penalties if setting == PENALTY else f"The {_heading(setting)} is"
     return f"{what} chosen among {tried} where that was done"

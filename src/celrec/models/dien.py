@@ -59,6 +59,7 @@ class DIEN(Interaction):
         """See `Interaction`."""
         if history is None:
             raise CelrecError("history is missing: DIEN needs what the users did before")
+        history = history.gathered()
         states = self.read(history)
         interests = History(states, history.filled)
         evolved = self._evolve(interests, self.attention(item, interests))
@@ -92,6 +93,7 @@ class DIEN(Interaction):
 
         So each state of interest learns to tell what comes next.
         """
+        history = history.gathered()
         states = self.read(history)[..., :-1, :]
         both = _neighbours(history.filled)
         came = self.next_item_score(states, history.vectors[..., 1:, :])

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from celrec.errors import CelrecError
-from celrec.models._paired import paired
 from celrec.models.history import History
 from celrec.models.interaction import Interaction
 from celrec.models.target_attention import TargetAttention
@@ -53,8 +52,7 @@ class DIN(Interaction):
         """See `Interaction`."""
         if history is None:
             raise CelrecError("history is missing: DIN needs what the users did before")
-        weights: Tensor = self.attention(item, history)
-        interest = paired(weights, history.vectors, "l,ld->d")
+        interest = self.attention.interest(item, history)
         products = (user, item), (interest, item)
         inputs = [user, item, interest, *products, flat(features, user)]
         predicted: Tensor = self.tower(inputs)

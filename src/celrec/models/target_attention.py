@@ -7,8 +7,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from celrec.models._pair_products import pair_products
+from celrec.models._attended import Layers, attended, masked_softmax
+from celrec.models._paired import paired
 from celrec.models.history import History
+
+_MATRIX = 2  # axes
+_TWO_HIDDEN = 4  # what is above the first layer: PReLU, linear, PReLU, linear
 
 
 class TargetAttention(nn.Module):
@@ -34,19 +38,48 @@ class TargetAttention(nn.Module):
 
     def forward(self, target: Tensor, history: History) -> Tensor:
         """The weights, (..., length), given targets (..., dim)."""
+        at_once = self._at_once(target, history)
+        if at_once is not None:
+            return at_once[1]
         scores = self._scores_by_row(target, history)
         if scores is None:
             scores = self._scores(target, history.vectors)
-        scores = scores.masked_fill(~history.filled, -torch.inf)
-        # A history without any item has no weights, instead of undefined ones.
-        empty = ~history.filled.any(-1, keepdim=True)
-        weights: Tensor = scores.masked_fill(empty, 0.0).softmax(-1) * history.filled
-        return weights
+        return masked_softmax(scores, history.filled)
 
-    def _scores(self, target: Tensor, keys: Tensor) -> Tensor:
+    def interest(self, target: Tensor, history: History) -> Tensor:
+        """The history, summed up with the weights: Σ_k α_k·k, (..., dim)."""
+        at_once = self._at_once(target, history)
+        if at_once is not None:
+            return at_once[0]
+        history = history.gathered()
+        return paired(self(target, history), history.vectors, "l,ld->d")
+
+    def _at_once(self, target: Tensor, history: History) -> tuple[Tensor, Tensor] | None:
+        """Interest and weights, where each target has a history of its own."""
+        if target.ndim != _MATRIX or history.filled.ndim != _MATRIX:
+            return None
+        if len(self.rest) != _TWO_HIDDEN or torch.compiler.is_compiling():
+            return None
+        rows, row = history.rows, history.row
+        if rows is None or row is None:
+            rows = history.vectors.flatten(0, -2)
+            row = torch.arange(len(rows)).view(history.vectors.shape[:-1])
+        alone, scale, shift = self._first(target)
+        slope, second, second_bias, second_slope, last, last_bias = self.rest.parameters()
+        layers = Layers(
+            *(scale, shift, slope, second, second_bias, second_slope, last.view(-1), last_bias)
+        )
+        return attended(row, history.filled, target, alone, rows, layers)
+
+    def _first(self, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What the first layer has of a target alone; W and V of (W∘q + V)·k."""
         of_target, of_item, of_difference, of_product = self.first.weight.chunk(4, 1)
         alone = target @ (of_target + of_difference).T + self.first.bias
-        pairs = pair_products(target, keys, of_product, of_item - of_difference)
+        return alone, of_product, of_item - of_difference
+
+    def _scores(self, target: Tensor, keys: Tensor) -> Tensor:
+        alone, scale, shift = self._first(target)
+        pairs = paired(target.unsqueeze(-2) * scale + shift, keys, "hd,ld->lh")
         hidden = pairs + alone.unsqueeze(-2)
         scores: Tensor = self.rest(hidden).squeeze(-1) / self.dim**0.5
         return scores

@@ -107,10 +107,9 @@ class IdModel(nn.Module):
             ids = batch.columns.unbind(-1)
             named = zip(self.column_names, self.column_tables, ids, strict=True)
             vectors |= {name: table(those) for name, table, those in named}
-        if batch.history is not None:
-            vectors[HISTORY] = self._vectors_of_history(batch.history)
+        history = None if batch.history is None else self._history(batch.history)
         vectors["users"] = self._vectors("users", batch.user)
-        return self.output_from(batch, vectors)
+        return self._output(batch, vectors, history)
 
     def output_from(self, batch: Batch, vectors: Mapping[str, Tensor]) -> Tensor:
         """What the model puts out for each sample, given the vectors in the place of the tables.
@@ -118,37 +117,39 @@ class IdModel(nn.Module):
         By the names of the tables, and HISTORY for those of the history. Their leading axes
         are broadcast: users of shape (candidates, 1, dim) are each tried for all samples.
         """
-        known = ((self.user_features, batch.user), (self.item_features, batch.item))
-        features = [feature(ids) for feature, ids in known if len(feature)]
-        features += [vectors[name].unsqueeze(-2) for name in self.column_names]
         history = None
         if batch.history is not None:
             history = History(vectors[HISTORY], batch.history >= 0)
+        return self._output(batch, vectors, history)
+
+    def _output(
+        self, batch: Batch, vectors: Mapping[str, Tensor], history: History | None
+    ) -> Tensor:
+        known = ((self.user_features, batch.user), (self.item_features, batch.item))
+        features = [feature(ids) for feature, ids in known if len(feature)]
+        features += [vectors[name].unsqueeze(-2) for name in self.column_names]
         together = _joined(features) if features else None
         output: Tensor = self.model(vectors["users"], vectors["items"], history, together)
         return output
 
     def _history(self, ids: Tensor) -> History:
-        vectors = self._vectors_of_history(ids)
-        if not isinstance(self.items, SharedRows):
-            return History(vectors, ids >= 0)
-        return History(vectors, ids >= 0, self.items.weight, self.items.row_of(ids))
-
-    def _vectors_of_history(self, ids: Tensor) -> Tensor:
-        """Those of the items: where there are fewer items than places, made once for each item.
+        """Of rows, or where there are fewer items than places, of vectors made once for each item.
 
         Methods that make a vector of several rows take many times as long as it takes to copy it.
         """
-        number = self.items.num_embeddings
-        if (
-            isinstance(self.items, SharedRows)
-            or torch.compiler.is_compiling()
-            or ids.numel() <= number
-            or int(ids.max()) >= number  # methods may tell such ids apart
-        ):
-            return self.items(ids)  # type: ignore[no-any-return]
-        everyone: Tensor = self.items(torch.arange(UNSEEN, number, device=ids.device))
-        return everyone.index_select(0, ids.reshape(-1) - UNSEEN).view(*ids.shape, -1)
+        items, filled = self.items, ids >= 0
+        if torch.compiler.is_compiling():
+            return History(items(ids), filled)
+        if isinstance(items, SharedRows):
+            if not items.plain:
+                return History(items(ids), filled)
+            return History(None, filled, items.weight, items.row_of(ids))
+        number = items.num_embeddings
+        # Methods may tell ids apart that they were not made for.
+        if ids.numel() <= number or int(ids.max()) >= number:
+            return History(items(ids), filled)
+        everyone: Tensor = items(torch.arange(UNSEEN, number, device=ids.device))
+        return History(None, filled, everyone, ids - UNSEEN)
 
     def _vectors(self, side: str, ids: Tensor) -> Tensor:
         table = self.tables[side]
