@@ -115,6 +115,14 @@ def test_where_the_last_value_is_the_best_those_beyond_it_are_tried_too(best, tr
     )
 
 
+def test_where_all_values_are_as_good_the_usual_one_is_taken_and_nothing_beyond_them():
+    entry, known = Entry("CEL", "1 %", CEL, tuned=CEL, further=(0.1, 8.0)), CellFile(None)
+    for trial in entry.choices(known).values():
+        known.keep(trial.cell(), {"valid": 0.7})
+    assert entry.chosen(known) == 1.0
+    assert list(entry.choices(known)) == list(PENALTIES)
+
+
 def test_what_is_quick_has_one_fold_and_nothing_is_chosen():
     trials = [Trial.of(cell) for cell in TABLE.cells(CellFile(None), quick=True)]
     assert all(trial.quick and not trial.validated and trial.fold == 1 for trial in trials)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -71,7 +72,8 @@ def _best(trials: Mapping[float, Trial], known: CellFile) -> float | None:
         if found is None:
             return None
         losses[value] = np.inf if found["valid"] is None else found["valid"]
-    return min(losses, key=lambda value: losses[value], default=None)
+    # Where penalties make no difference, none is better than the usual ones.
+    return min(losses, key=lambda value: (losses[value], abs(math.log(value))), default=None)
 
 
 class TrialTable(Experiment):
