@@ -4,14 +4,16 @@ import pytest
 import torch
 
 import celrec
+from celrec.embeddings.cafe import CafeEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.deep_hash import DeepHashEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
 from celrec.models.deepfm import DeepFM
+from celrec.models.dien import DIEN
 from celrec.models.din import DIN
 from celrec.training.feature_tables import FeatureTables
-from celrec.training.id_model import IdModel
+from celrec.training.id_model import HISTORY, IdModel
 
 DIM = 4
 
@@ -31,7 +33,7 @@ def recommender(log, model=DIN, clusters=5, length=6):
         model(DIM),
         nothing,
         nothing,
-        history_length=length if model is DIN else 0,
+        history_length=length if model.uses_history else 0,
     )
     made.remember(log)
     return made
@@ -72,11 +74,11 @@ def test_predictions_of_a_log_are_those_of_its_batches(log):
     ],
 )
 @pytest.mark.parametrize("beyond", [False, True])
-def test_vectors_of_a_history_are_made_once_for_each_item(log, items, beyond):
+def test_vectors_of_targets_and_histories_are_made_once_for_each_item(log, items, beyond):
     once = recommender(log)
     once.items = items(log.num_items)
     each = copy.deepcopy(once)
-    each._vectors_of_history = each.items
+    each._everyone = lambda _: None
     batch = once.batch(log, slice(500, 600), own=True)
     if beyond:  # such ids have vectors of their own with some methods
         batch.history[::7, -1] = log.num_items + 3
@@ -87,12 +89,57 @@ def test_vectors_of_a_history_are_made_once_for_each_item(log, items, beyond):
         model.train()
         outputs.append(model(batch))
         outputs[-1].square().sum().backward()
-    assert asked == [100, 600 if beyond else log.num_items + 1]
+    assert asked == ([100, 600] if beyond else [log.num_items + 1])
     torch.testing.assert_close(*outputs)
     for one, other in zip(once.parameters(), each.parameters(), strict=True):
         torch.testing.assert_close(one.grad, other.grad)
     for one, other in zip(once.buffers(), each.buffers(), strict=True):  # what it was watched at
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("make", [DIN, DIEN])
+def test_rows_of_histories_are_read_where_they_lie(log, make):
+    model = recommender(log, make)
+    model.items.split(0, torch.arange(0, log.num_items, 2))
+    batch = model.batch(log, slice(500, 600), own=True)
+    batch.history[::7, -1] = log.num_items + 3  # unseen
+    given = {"users": model.users(batch.user), "items": model.items(batch.item)}
+    given[HISTORY] = model.items(batch.history)
+    learned = list(model.parameters())
+    slopes = [
+        torch.autograd.grad(output.square().sum(), learned, allow_unused=True)
+        for output in (model(batch), model.output_from(batch, given))
+    ]
+    torch.testing.assert_close(model(batch), model.output_from(batch, given))
+    torch.testing.assert_close(*slopes)
+
+
+def test_what_a_probe_puts_in_the_place_of_rows_is_seen_in_histories(log):
+    model = recommender(log)
+    batch = model.batch(log, slice(500, 600), own=True)
+    asked = []
+
+    def probe(ids):
+        asked.append(ids.shape)
+        return torch.ones(*ids.shape, DIM)
+
+    with model.items.probing(probe):
+        probed = model(batch)
+    assert asked == [batch.item.shape, batch.history.shape]
+    with torch.no_grad():
+        model.items.weight.fill_(1)
+    torch.testing.assert_close(probed, model(batch))
+
+
+def test_a_table_that_watches_is_asked_for_histories(log):
+    model = recommender(log)
+    model.items = CafeEmbedding(log.num_items, DIM, rows=12)
+    assert not model.items.plain
+    batch = model.train().batch(log, slice(500, 600), own=True)
+    asked = []
+    model.items.register_forward_pre_hook(lambda _, inputs: asked.append(inputs[0].shape))
+    model(batch)
+    assert asked == [batch.item.shape, batch.history.shape]
 
 
 def test_in_training_uncertain_rows_are_drawn_by_their_own_matrices(log):

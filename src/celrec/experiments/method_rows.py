@@ -22,7 +22,7 @@ class MethodRow:
     """What the plan says under 100 %, beside the middle size; None if nothing stands there."""
 
 
-_FURTHER = (0.125, 0.25, 8.0, 16.0, 32.0)
+_FURTHER = (0.25, 8.0)
 """Penalties beyond the usual ones, so that no method is kept from its best by their end."""
 
 METHODS = (

@@ -101,13 +101,18 @@ class IdModel(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """What the model puts out for each sample."""
+        everyone = self._everyone(batch)
         # Items first of all: whoever judges items sees them as targets.
-        vectors = {"items": self._vectors("items", batch.item)}
+        if everyone is None:
+            vectors = {"items": self._vectors("items", batch.item)}
+        else:
+            chosen = everyone.index_select(0, batch.item.reshape(-1) - UNSEEN)
+            vectors = {"items": chosen.view(*batch.item.shape, -1)}
         if batch.columns is not None:
             ids = batch.columns.unbind(-1)
             named = zip(self.column_names, self.column_tables, ids, strict=True)
             vectors |= {name: table(those) for name, table, those in named}
-        history = None if batch.history is None else self._history(batch.history)
+        history = None if batch.history is None else self._history(batch.history, everyone)
         vectors["users"] = self._vectors("users", batch.user)
         return self._output(batch, vectors, history)
 
@@ -132,24 +137,31 @@ class IdModel(nn.Module):
         output: Tensor = self.model(vectors["users"], vectors["items"], history, together)
         return output
 
-    def _history(self, ids: Tensor) -> History:
-        """Of rows, or where there are fewer items than places, of vectors made once for each item.
+    def _everyone(self, batch: Batch) -> Tensor | None:
+        """The vectors of an unseen item and of all items, if a batch asks for more than that.
 
         Methods that make a vector of several rows take many times as long as it takes to copy it.
         """
+        ids, number = batch.history, self.items.num_embeddings
+        if (
+            ids is None
+            or isinstance(self.items, SharedRows)
+            or torch.compiler.is_compiling()
+            or ids.numel() <= number
+            or max(int(ids.max()), int(batch.item.max())) >= number  # methods may tell them apart
+        ):
+            return None
+        everyone: Tensor = self.items(torch.arange(UNSEEN, number, device=ids.device))
+        return everyone
+
+    def _history(self, ids: Tensor, everyone: Tensor | None) -> History:
+        """Of rows where they lie, or of vectors that were made for each item."""
         items, filled = self.items, ids >= 0
-        if torch.compiler.is_compiling():
-            return History(items(ids), filled)
-        if isinstance(items, SharedRows):
-            if not items.plain:
-                return History(items(ids), filled)
+        if everyone is not None:
+            return History(None, filled, everyone, ids - UNSEEN)
+        if isinstance(items, SharedRows) and items.plain and not torch.compiler.is_compiling():
             return History(None, filled, items.weight, items.row_of(ids))
-        number = items.num_embeddings
-        # Methods may tell ids apart that they were not made for.
-        if ids.numel() <= number or int(ids.max()) >= number:
-            return History(items(ids), filled)
-        everyone: Tensor = items(torch.arange(UNSEEN, number, device=ids.device))
-        return History(None, filled, everyone, ids - UNSEEN)
+        return History(items(ids), filled)
 
     def _vectors(self, side: str, ids: Tensor) -> Tensor:
         table = self.tables[side]
@@ -179,7 +191,8 @@ class IdModel(nn.Module):
         """What the model wants to be lowered besides, if anything."""
         if batch.history is None or batch.not_next is None:
             return None
-        return self.model.auxiliary(self._history(batch.history), self.items(batch.not_next))
+        history = self._history(batch.history, self._everyone(batch))
+        return self.model.auxiliary(history, self.items(batch.not_next))
 
     def auxiliary_terms(self, batch: Batch) -> int:
         """How many terms that is the mean of."""
