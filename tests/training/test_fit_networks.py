@@ -18,7 +18,7 @@ from celrec.models.registry import MODELS
 from celrec.training import building
 from celrec.training.checkpoint import Checkpoint
 from celrec.training.fit import fit
-from celrec.training.offline import Schedule
+from celrec.training.offline import ROWS, Schedule
 from celrec.training.plan import Plan
 from celrec.training.presets import PRESETS
 from celrec.training.run_folder import load_run, save_run
@@ -34,11 +34,11 @@ def quick():
             for name, how in presets.items():
                 steps = 6 if model in MODELS else 12
                 moves = {"split_every": 1, "growth": 0.3, "reassign_every": 2}
-                if how.pretrained:
+                if how.takes_over == ROWS:
                     moves = {"split_every": 0, "reassign_every": 0}
                 schedule = replace(how.schedule, steps=steps, judge_every=2, **moves)
                 how = replace(how, schedule=schedule, personal=Schedule(4, 0, 0, 0, judge_every=2))
-                if model in MODELS and not how.pretrained:
+                if model in MODELS and how.takes_over != ROWS:
                     how = replace(how, solver=replace(how.solver, rounds=4, learning_rate=0.03))
                 patch.setitem(presets, name, how)
         patch.setattr(building, "_HISTORY", 4)
@@ -111,6 +111,55 @@ def test_what_is_finished_goes_on_from_the_factorisation(model):
     nmf = fit(split(), replace(plan_of(model).pretraining, features=True))
     assert torch.equal(fitted.model.items.assignment, nmf.model.items.assignment)
     assert fitted.judgements["choose"] == nmf.judgements["choose"]
+
+
+@pytest.mark.parametrize("model", PRETRAINED)
+def test_clusters_alone_can_be_taken_over(model):
+    plan = plan_of(model, preset="clusters", penalty=3.0)
+    fitted = fit(split(), plan)
+    assert list(fitted.chosen) == ["choose", "finish"]
+    # The factorisation is the usual one, whatever the network is told.
+    nmf = fit(split(), plan.pretraining)
+    assert plan.pretraining == Plan(compression="5", model="nmf")
+    assert fitted.judgements["choose"] == nmf.judgements["choose"]
+    items, learned = fitted.model.items, nmf.model.items
+    assert items.num_clusters > 1
+    assert torch.equal(items.assignment, learned.assignment)
+    assert torch.equal(items.parent, learned.parent)
+    assert items.embedding_dim == plan.dim + fitted.model.model.extra_columns
+    # Rows begin from nothing.
+    assert fitted.judgements["finish"][0].train_loss > nmf.judgements["choose"][-1].train_loss
+    assert {judgement.moved for judgement in fitted.judgements["finish"]} == {0}
+
+
+def test_clusters_of_further_columns_grow_beside_those_that_are_taken_over():
+    fitted = fit(split(columns=True), plan_of("din", preset="clusters"))
+    assert fitted.model.whole_tables["shop"].num_clusters > 1
+    alone = fit(split(), plan_of("din", preset="clusters"))
+    assert torch.equal(fitted.model.items.assignment, alone.model.items.assignment)
+
+
+def test_beside_clusters_that_are_taken_over_ids_can_have_rows_of_their_own():
+    plan = plan_of("din", preset="clusters", personalise="all")
+    fitted = fit(split(), plan)
+    assert list(fitted.chosen) == ["choose", "finish", "personalise"]
+    assert fitted.model.items.private_rows == split().train_and_valid().num_items
+    assert plan.pretraining.personalise == "none"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"embedding": "modulo"},
+        {"embedding": "full", "compression": "100%"},
+        {"loss": "cross-entropy", "positive": 3.0},
+    ],
+)
+def test_where_there_are_no_clusters_to_be_taken_over_all_begins_from_nothing(other):
+    told = {"model": "din", **other}
+    assert Plan(preset="clusters", **told).pretraining is None
+    scratch, clusters = (Plan(preset=name, **told).settings() for name in ("scratch", "clusters"))
+    assert scratch == clusters
 
 
 @pytest.mark.parametrize("model", PRETRAINED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from celrec.experiments.trial import Trial
@@ -20,6 +20,8 @@ class MethodRow:
     """With the sizes of the columns; None: there are none but 100 %."""
     whole: Mapping[str, Any] | None = None
     """What the plan says under 100 %, beside the middle size; None if nothing stands there."""
+    sized: Mapping[str, Any] = field(default_factory=dict)
+    """What else the plan says at the sizes."""
 
 
 _FURTHER = (0.25, 8.0)
@@ -67,7 +69,8 @@ def method_entries(
             columns["100 %"] = Plan(**told)
         if row.embedding is not None:
             for name, size in sizes.items():
-                columns[name] = Plan(model=model, embedding=row.embedding, compression=size)
+                told = {"model": model, "compression": size, **row.sized}
+                columns[name] = Plan(embedding=row.embedding, **told)
         for name, plan in columns.items():
             trial = Trial(data, plan)
             for setting, value in (settings or {}).get(row.label, {}).items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from celrec.experiments.method_rows import METHODS, method_entries
 from celrec.experiments.trial_table import TrialTable
 
@@ -42,8 +44,13 @@ NOTES = (
 )
 
 _LARGE_BATCHES = {"solver.batch": 2048, "plan.rate": 3.0}
-_OURS = [row for row in METHODS if row.label.startswith("CEL")]
-_RIVALS = [row for row in METHODS if row not in _OURS]
+_CEL, _LITE = (row for row in METHODS if row.label.startswith("CEL"))
+_RIVALS = [row for row in METHODS if row not in (_CEL, _LITE)]
+_OURS = [
+    replace(_CEL, sized={"preset": "clusters"}),
+    replace(_CEL, label="CEL with rows", whole=None),
+    _LITE,
+]
 
 EXPERIMENTS = {
     "table2-nmf": TrialTable(
@@ -68,6 +75,12 @@ EXPERIMENTS = {
         reference="CEL",
         notes=(
             *NOTES,
+            "CEL takes its clusters from a factorisation, and rows and network begin from nothing, "
+            "as those of the rivals do; `with rows`, and personalised, it takes over the rows too, "
+            "which stay as they are. On validation data of the first fold the former is ahead by "
+            "0.014 at 1 %.",
+            "Rows of methods that begin from nothing have 64 numbers, those that are taken over "
+            "32, and CEL-Lite's 8.",
             "Rivals are trained on the first fold only: a network takes its time.",
             "CEL-Lite learns 2,048 events at a time, at three times the usual rate: after a few "
             "passes validation data of the first fold liked that no less than 256, and it takes "

@@ -27,7 +27,7 @@ from celrec.training.least_squares import AlternatingLeastSquares
 from celrec.training.merging import merge_alike
 from celrec.training.model import Model
 from celrec.training.negatives import with_negatives
-from celrec.training.offline import Offline
+from celrec.training.offline import CLUSTERS, Offline
 from celrec.training.offline_training import OfflineTraining
 from celrec.training.online_solver import OnlineDescent
 from celrec.training.online_trainer import OnlineTrainer
@@ -196,19 +196,44 @@ class _Pass:
         if plan.pretraining is None:
             return self._clustered(plan)
         learned = self._clustered(plan.pretraining)
+        how = self._change(plan.settings())
         model = make_model(self._train, plan, _clusters(learned))
+        if how.takes_over == CLUSTERS:
+            return self._with_clusters(model, learned, how)
         # That is what is pretrained, how, and what goes on from it.
         assert isinstance(learned, Factorisation)  # noqa: S101
         assert isinstance(self._solver, AlternatingLeastSquares)  # noqa: S101
         assert isinstance(model, IdModel)  # noqa: S101
         take_over(model, learned, self._solver.deviations(), plan.seed)
-        self._stage(FINISH, model, self._change(plan.settings()), fresh=False)
+        self._stage(FINISH, model, how, fresh=False)
         model.deviations = {}
+        return model
+
+    def _with_clusters(self, model: Model, learned: Model, how: Offline) -> Model:
+        """Begin with nothing but clusters, which stay."""
+        assert isinstance(model, IdModel)  # noqa: S101  (nothing else takes clusters over)
+        _graft(model, _trees(learned))
+        for side in _clusters(learned):
+            table, before = model.tables[side], learned.tables[side]
+            assert isinstance(table, ClusteredEmbedding)  # noqa: S101  (they were given)
+            assert isinstance(before, ClusteredEmbedding)  # noqa: S101
+            table.unseen_cluster = before.unseen_cluster
+            model.kept[side] = 0
+        self._stage(FINISH, model, how)
+        return self._personalised(model, how, self._plan)
+
+    def _personalised(self, model: Model, how: Offline, plan: Plan) -> Model:
+        """With rows of their own for those that the plan says."""
+        limit = plan.personal_limit
+        if limit is None or plan.online:  # where ids have got their rows on the way
+            return model
+        model = personalise(model, self._train, limit)
+        self._stage(PERSONALISE, model, replace(how, schedule=how.personal), fresh=False)
         return model
 
     def _clustered(self, plan: Plan) -> Model:
         """Clusters, and rows of their own for those that the plan says."""
-        how, limit = self._change(plan.settings()), plan.personal_limit
+        how = self._change(plan.settings())
         given = None if self._earlier is None else self._earlier.clusters
         model = make_model(self._train, plan, given)
         if self._earlier is not None:
@@ -217,12 +242,8 @@ class _Pass:
         if plan.auto and self._earlier is None:
             self.growth = _settle(model, self._valid, training)
             self.clusters = _clusters(model)
-            trees = ((side, split_tree(model, side)) for side in self.clusters)
-            self._trees = {side: tree for side, tree in trees if tree is not None}
-        if limit is not None and not plan.online:  # where ids have got their rows on the way
-            model = personalise(model, self._train, limit)
-            self._stage(PERSONALISE, model, replace(how, schedule=how.personal), fresh=False)
-        return model
+            self._trees = _trees(model)
+        return self._personalised(model, how, plan)
 
     def _stage(
         self, stage: Stage, model: Model, how: Offline, *, fresh: bool = True
@@ -265,6 +286,11 @@ def _graft(model: Model, trees: dict[str, NDArray[np.int64]]) -> None:
         table = model.tables[side]
         if isinstance(table, ClusteredEmbedding):
             table.parent[: len(tree)] = torch.from_numpy(tree)
+
+
+def _trees(model: Model) -> dict[str, NDArray[np.int64]]:
+    trees = {side: split_tree(model, side) for side in _clusters(model)}
+    return {side: tree for side, tree in trees.items() if tree is not None}
 
 
 def _clusters(model: Model) -> dict[str, NDArray[np.int64]]:

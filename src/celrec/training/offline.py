@@ -59,6 +59,10 @@ class Schedule:
             )
 
 
+NOTHING, ROWS, CLUSTERS = "nothing", "rows", "clusters"
+"""There is none; clusters and rows, and with them predictions; clusters alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Offline:
     """All that offline training of CEL can be told."""
@@ -72,8 +76,8 @@ class Offline:
     criterion: str = "interactions"
     rank: int = 64
     """The length of a row, unless somebody asks for another."""
-    pretrained: bool = False
-    """Whether a network goes on from a factorisation, which finds the clusters."""
+    takes_over: str = NOTHING
+    """What a network takes over from a factorisation, which finds the clusters: see below."""
     seed: int = 0
 
     def stronger(self, factor: float) -> Offline:

@@ -13,7 +13,7 @@ from celrec.errors import CelrecError
 from celrec.models.registry import MODELS
 from celrec.training.losses import LOSSES
 from celrec.training.methods import find_method
-from celrec.training.offline import Offline
+from celrec.training.offline import CLUSTERS, NOTHING, ROWS, Offline
 from celrec.training.online import Online
 from celrec.training.presets import COMPOSED_SWEEPS, ONLINE, PRESETS, TREE
 
@@ -219,10 +219,15 @@ class Plan:
     @property
     def pretraining(self) -> Plan | None:
         """The factorisation that a network goes on from, if it does."""
-        if not self.settings().pretrained:
+        taken = self.settings().takes_over
+        if taken == NOTHING:
             return None
+        factorised = replace(self, model="nmf", preset="default", rank=None)
+        if taken == CLUSTERS:
+            # Rows of their own, and stronger penalties, are for what is left in the end.
+            return replace(factorised, personalise="none", penalty=1.0)
         dims = MODELS[self.model](self.dim, 0).begin_as_dot_product()
-        return replace(self, model="nmf", preset="default", rank=dims)
+        return replace(factorised, rank=dims)
 
     def prepared(self, log: Interactions) -> Interactions:
         """The log with the targets that the loss is for.
@@ -278,8 +283,9 @@ class Plan:
         presets = PRESETS[self.model]
         how = presets[self.preset]
         rows = self.clustered or self.embedding in ("full", "modulo")
-        # A factorisation knows no other loss, and what has no rows cannot be taken over.
-        if how.pretrained and (self.loss != "squared-error" or not rows):
+        # A factorisation knows no other loss, and what is not there cannot be taken over.
+        there = {NOTHING: True, ROWS: rows, CLUSTERS: self.clustered}[how.takes_over]
+        if how.takes_over != NOTHING and (self.loss != "squared-error" or not there):
             how = presets["scratch"]
         if self.tree and not self.network:
             how = TREE

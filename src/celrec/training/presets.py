@@ -10,7 +10,7 @@ from celrec.training.gradient_descent import Descent
 from celrec.training.least_squares import LeastSquares
 from celrec.training.minibatch import Minibatch
 from celrec.training.moving import Moving
-from celrec.training.offline import Offline, Schedule
+from celrec.training.offline import CLUSTERS, ROWS, Offline, Schedule
 from celrec.training.online import Online
 from celrec.training.row_descent import Descending
 from celrec.training.tree_admm import Tree
@@ -168,8 +168,9 @@ PRESETS: dict[str, dict[str, Offline]] = {
     **{
         name: {
             "default": replace(
-                _SCRATCH, solver=_FINISHING, schedule=_FINISH, pretrained=True, rank=rank
+                _SCRATCH, solver=_FINISHING, schedule=_FINISH, takes_over=ROWS, rank=rank
             ),
+            "clusters": replace(_SCRATCH, takes_over=CLUSTERS),
             "scratch": _SCRATCH,
         }
         # Rows of 64 do no better after a factorisation, by validation data of MovieLens, and take
