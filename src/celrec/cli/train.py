@@ -45,7 +45,7 @@ def train(
         str,
         typer.Option(
             help="Settings: default; with nmf and mf also descent, with nmf paper or released, "
-            "with networks scratch: no factorisation to begin with."
+            "with networks clusters or scratch: no rows, or nothing at all, of a factorisation."
         ),
     ] = "default",
     start: Annotated[

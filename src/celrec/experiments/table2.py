@@ -45,7 +45,12 @@ NOTES = (
 
 _LARGE_BATCHES = {"solver.batch": 2048, "plan.rate": 3.0}
 _CEL, _LITE = (row for row in METHODS if row.label.startswith("CEL"))
-_RIVALS = [row for row in METHODS if row not in (_CEL, _LITE)]
+# Rows of a factorisation could be taken over by modulo hashing too, which does worse with them.
+_RIVALS = [
+    replace(row, sized={"preset": "scratch"}) if row.label == "Modulo" else row
+    for row in METHODS
+    if row not in (_CEL, _LITE)
+]
 _OURS = [
     replace(_CEL, sized={"preset": "clusters"}),
     replace(_CEL, label="CEL with rows", whole=None),
