@@ -113,7 +113,7 @@ class PreHashEmbedding(Embedding):
             # As products of small matrices, or by indexing, it would take three times as long.
             bucket = self.bucket[known].long()
             chosen = self.weight.index_select(0, bucket.reshape(-1))
-            mixed = (share.unsqueeze(-1) * chosen.view(*bucket.shape, -1)).sum(-2)
+            mixed = (share.unsqueeze(-1) * chosen.view(*bucket.shape, self.embedding_dim)).sum(-2)
             if self.training and mixed.requires_grad and not torch.compiler.is_compiling():
                 weigh = partial(self._weigh, known.reshape(-1), seen.reshape(-1))
                 mixed.register_hook(weigh)  # type: ignore[no-untyped-call]

@@ -107,7 +107,7 @@ class IdModel(nn.Module):
             vectors = {"items": self._vectors("items", batch.item)}
         else:
             chosen = everyone.index_select(0, batch.item.reshape(-1) - UNSEEN)
-            vectors = {"items": chosen.view(*batch.item.shape, -1)}
+            vectors = {"items": chosen.view(*batch.item.shape, everyone.shape[-1])}
         if batch.columns is not None:
             ids = batch.columns.unbind(-1)
             named = zip(self.column_names, self.column_tables, ids, strict=True)
