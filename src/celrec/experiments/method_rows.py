@@ -24,9 +24,6 @@ class MethodRow:
     """What else the plan says at the sizes."""
 
 
-_FURTHER = (0.25, 8.0)
-"""Penalties beyond the usual ones, so that no method is kept from its best by their end."""
-
 METHODS = (
     MethodRow("Vanilla", None, {"embedding": "full", "compression": "100%"}),
     MethodRow("eTree", "etree", {"embedding": "etree-leaves"}),
@@ -53,13 +50,14 @@ def method_entries(
     folds: int = 5,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     tuning: Mapping[str, Mapping[str, Any]] | None = None,
+    further: Sequence[float] = (),
 ) -> list[Entry]:
     """Every method at 100 % and at the sizes, which have names.
 
     It is tuned at 100 %, where many ids have rows of their own, and at the middle size for all
     sizes. `paper` has its numbers for each label, at 100 % and at each size, and `settings` what
-    else some of them are told: see `Trial.having`. What is tuned are penalties, unless `tuning`
-    says otherwise, in the words of `Entry`.
+    else some of them are told: see `Trial.having`. What is tuned are penalties, and `further`
+    ones, unless `tuning` says otherwise, in the words of `Entry`.
     """
     middle = list(sizes.values())[len(sizes) // 2]
     entries = []
@@ -78,7 +76,7 @@ def method_entries(
             for setting, value in (settings or {}).get(row.label, {}).items():
                 trial = trial.having(setting, value)
             tuned = trial if name == "100 %" else trial.having("plan.compression", middle)
-            chosen = {"further": _FURTHER, **(tuning or {}).get(row.label, {})}
+            chosen = {"further": further, **(tuning or {}).get(row.label, {})}
             place = (row.label, f"{data} {name}", trial, theirs.get(name), tuned, folds)
             entries.append(Entry(*place, **chosen))
     return entries
