@@ -77,7 +77,7 @@ class Offline:
     rank: int = 64
     """The length of a row, unless somebody asks for another."""
     takes_over: str = NOTHING
-    """What a network takes over from a factorisation, which finds the clusters: see below."""
+    """What a network takes over from a factorisation, which finds the clusters: see above."""
     seed: int = 0
 
     def stronger(self, factor: float) -> Offline:
