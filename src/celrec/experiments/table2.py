@@ -96,8 +96,8 @@ EXPERIMENTS = {
             "CEL-Lite learns 2,048 events at a time, at three times the usual rate, in at most ten "
             "passes: after a few passes validation data of the first fold liked that no less than "
             "256, and it takes less than half of the time. Of its penalties, that of the users' "
-            "rows (l2) is chosen; 0.005 for rows of one's own was the best of three tries on the same "
-            "data.",
+            "rows (l2) is chosen; 0.005 for rows of one's own was the best of three tries on "
+            "the same data.",
         ),
     ),
 }
