@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from celrec.evaluation.cell_file import CellFile
 from celrec.experiments.method_rows import METHODS, method_entries
 from celrec.experiments.table2 import EXPERIMENTS
 from tests.experiments.made_up import check_cells
@@ -52,3 +53,16 @@ def test_settings_are_for_those_that_are_named_when_tuned_too():
 @pytest.mark.usefixtures("all_data_are_small")
 def test_quick_networks_are_of_the_smaller_data():
     check_cells(EXPERIMENTS["table2-din"])
+
+
+@pytest.mark.usefixtures("all_data_are_small")
+def test_quick_networks_begin_as_the_others_do():
+    table = EXPERIMENTS["table2-din"]
+    whole, quick = (
+        {
+            (entry.row, entry.column.split()[-2]): (entry.trial.plan.preset, entry.trial.change)
+            for entry in table.present(CellFile(None), quick=quick)
+        }
+        for quick in (False, True)
+    )
+    assert quick == whole

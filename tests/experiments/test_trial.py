@@ -105,10 +105,11 @@ def test_a_setting_that_is_not_there_is_told(name):
         Trial("ml-1m", Plan(), change={name: 1}).changed(Offline())
 
 
-def test_what_is_quick_takes_an_eighth_of_the_steps_and_one_at_least():
-    how = Offline(schedule=Schedule(steps=40), personal=Schedule(steps=2))
+@pytest.mark.parametrize(("steps", "fewer"), [(400, 50), (40, 5), (10, 4), (2, 2)])
+def test_what_is_quick_takes_an_eighth_of_the_steps_but_four_if_there_are_as_many(steps, fewer):
+    how = Offline(schedule=Schedule(steps=steps), personal=Schedule(steps=80))
     quick = Trial("ml-1m", Plan(), quick=True).changed(how)
-    assert (quick.schedule.steps, quick.personal.steps) == (5, 1)
+    assert (quick.schedule.steps, quick.personal.steps) == (fewer, 10)
 
 
 def test_it_comes_to_what_training_by_hand_comes_to():

@@ -82,7 +82,11 @@ EXPERIMENTS = {
                 further=_FURTHER,
             ),
         ],
-        quick=method_entries("ml-100k", _QUICK_SIZES, {}, model="din"),
+        quick=method_entries(
+            *("ml-100k", _QUICK_SIZES, {}, [*_RIVALS, *_OURS]),
+            model="din",
+            settings={"CEL-Lite": _LITE_SETTINGS},
+        ),
         reference="CEL",
         notes=(
             *NOTES,

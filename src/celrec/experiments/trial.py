@@ -26,6 +26,7 @@ VARIANTS: dict[str, Callable[[Interactions], Interactions]] = {
 }
 FOLDS = 5
 _QUICK = 8  # how many times fewer steps there are when it is to be quick
+_FEWEST = 4  # where there are few already, as in passes over a stream, one would tell nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,8 @@ def serves(cell: Mapping[str, Any], found: Mapping[str, Any], more: Iterable[str
 
 
 def _shorter(schedule: Schedule) -> Schedule:
-    return replace(schedule, steps=max(1, schedule.steps // _QUICK))
+    steps = max(schedule.steps // _QUICK, min(schedule.steps, _FEWEST))
+    return replace(schedule, steps=steps)
 
 
 @lru_cache(maxsize=2)  # a process works on several cells of the same log
