@@ -11,7 +11,7 @@ def test_it_is_a_pair_of_vectors_and_of_what_is_filled():
     history = History(vectors, filled)
     assert history.vectors is vectors
     assert history.filled is filled
-    assert tuple(history) == (vectors, filled, None, None)
+    assert tuple(history) == (vectors, filled, None, None, None)
 
 
 def test_torch_sees_the_tensors_in_it():

@@ -123,3 +123,48 @@ def test_rows_are_scored_once_where_the_targets_are_the_same_for_all_histories()
     attention(torch.randn(6, 1, 3), history)
     attention(torch.randn(6, 7, 3), history)
     assert scored == [(4, 3), (7, 5, 3)]
+
+
+@st.composite
+def pairs_of_few_rows(draw):
+    """A unit, and a history whose targets come from the same few rows."""
+    number, batch, length = (draw(st.integers(1, most)) for most in (3, 5, 6))
+    torch.manual_seed(draw(st.integers(0, 99)))
+    rows = torch.randn(number, DIM).double().requires_grad_()
+    # So many samples that there are fewer pairs of rows than places.
+    row = torch.randint(number, (3 * number**2 * batch, length))
+    filled = torch.rand(row.shape) > 0.3
+    return draw(units()), History(None, filled, rows, row, torch.randint(number, row.shape[:1]))
+
+
+@given(pairs_of_few_rows())
+@settings(max_examples=40)
+def test_interest_by_rows_is_that_by_places_and_so_are_its_gradients(case):
+    unit, history = case
+    target = history.rows.index_select(0, history.target)
+    found, expected = (
+        unit.interest(target, given)
+        for given in (history, History(history.vectors, history.filled))
+    )
+    torch.testing.assert_close(found, expected)
+    wanted = [history.rows, *unit.parameters()]
+    slopes, by_places = (
+        torch.autograd.grad(one.square().sum(), wanted, retain_graph=True)
+        for one in (found, expected)
+    )
+    torch.testing.assert_close(slopes, by_places)
+
+
+@pytest.mark.parametrize(("number", "scored"), [(4, [(4, 3)]), (5, [])])
+def test_few_rows_are_scored_once_where_targets_are_rows_too(number, scored):
+    attention, asked = TargetAttention(3), []
+    plain = attention._scores
+    attention._scores = lambda target, keys: asked.append(keys.shape) or plain(target, keys)
+    rows, row = torch.randn(number, 3), torch.randint(number, (12, 5))  # 60 places
+    target = torch.randint(number, (12,))
+    history = History(None, torch.ones(12, 5, dtype=torch.bool), rows, row, target)
+    interest = attention.interest(rows[target], history)
+    assert asked == scored
+    torch.testing.assert_close(
+        interest, attention.interest(rows[target], history._replace(target=None))
+    )

@@ -32,6 +32,8 @@ class History(NamedTuple):
     """(rows, dim)."""
     row: Tensor | None = None
     """(..., length): the vectors are rows[row]."""
+    target: Tensor | None = None
+    """(...): the targets are rows[target], where they are known to come from the same table."""
 
     @property
     def vectors(self) -> Tensor:

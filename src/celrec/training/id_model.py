@@ -112,7 +112,7 @@ class IdModel(nn.Module):
             ids = batch.columns.unbind(-1)
             named = zip(self.column_names, self.column_tables, ids, strict=True)
             vectors |= {name: table(those) for name, table, those in named}
-        history = None if batch.history is None else self._history(batch.history, everyone)
+        history = None if batch.history is None else self._history(batch, everyone)
         vectors["users"] = self._vectors("users", batch.user)
         return self._output(batch, vectors, history)
 
@@ -154,13 +154,16 @@ class IdModel(nn.Module):
         everyone: Tensor = self.items(torch.arange(UNSEEN, number, device=ids.device))
         return everyone
 
-    def _history(self, ids: Tensor, everyone: Tensor | None) -> History:
+    def _history(self, batch: Batch, everyone: Tensor | None) -> History:
         """Of rows where they lie, or of vectors that were made for each item."""
-        items, filled = self.items, ids >= 0
+        assert batch.history is not None  # noqa: S101  (whoever calls has looked)
+        items, ids, filled = self.items, batch.history, batch.history >= 0
         if everyone is not None:
             return History(None, filled, everyone, ids - UNSEEN)
         if isinstance(items, SharedRows) and items.plain and not torch.compiler.is_compiling():
-            return History(None, filled, items.weight, items.row_of(ids))
+            drawn = self.training and "items" in self.deviations
+            target = None if drawn else items.row_of(batch.item)
+            return History(None, filled, items.weight, items.row_of(ids), target)
         return History(items(ids), filled)
 
     def _vectors(self, side: str, ids: Tensor) -> Tensor:
@@ -191,7 +194,7 @@ class IdModel(nn.Module):
         """What the model wants to be lowered besides, if anything."""
         if batch.history is None or batch.not_next is None:
             return None
-        history = self._history(batch.history, self._everyone(batch))
+        history = self._history(batch, self._everyone(batch))
         return self.model.auxiliary(history, self.items(batch.not_next))
 
     def auxiliary_terms(self, batch: Batch) -> int:
