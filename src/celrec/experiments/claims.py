@@ -20,6 +20,7 @@ from celrec.evaluation.cell_file import CellFile
 from celrec.evaluation.eigenvalue_ratio import eigenvalue_ratio
 from celrec.experiments.ablations import DESCENT, PRESETS, ROWS, SOLVERS_NOTE, plain, theirs
 from celrec.experiments.experiment import Cell, Experiment
+from celrec.experiments.lite_table import LiteTable
 from celrec.experiments.planted_recovery import PlantedRecovery
 from celrec.experiments.report import Report
 from celrec.experiments.training_time import TrainingTime
@@ -190,6 +191,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             "and says that this helps.",
         ),
     ),
+    "claims-lite": LiteTable(),
     "claims-planted": PlantedRecovery(),
     "claims-time": TrainingTime(),
 }
