@@ -17,6 +17,7 @@ from celrec.storage.room import Room
 from celrec.training.batch import Batch
 from celrec.training.id_model import HISTORY, IdModel
 from celrec.training.losses import LOSSES
+from celrec.training.one_thread import one_thread
 from celrec.training.online_side import OnlineSide, Tangent
 from celrec.training.share_of_events import ShareOfEvents
 
@@ -75,6 +76,7 @@ class OnlineTrainer:
         self.events = 0
         """How many events were learned, those of later passes included."""
 
+    @one_thread()
     # What is not finite is told of by those who look at the outputs.
     @np.errstate(over="ignore", invalid="ignore")
     def step(
