@@ -168,3 +168,14 @@ def test_few_rows_are_scored_once_where_targets_are_rows_too(number, scored):
     torch.testing.assert_close(
         interest, attention.interest(rows[target], history._replace(target=None))
     )
+
+
+def test_candidates_that_share_histories_have_interests_of_their_own():
+    attention, rows, row = TargetAttention(3), torch.randn(2, 3), torch.randint(2, (12, 5))
+    target = torch.randint(2, (4, 12))  # four candidates for each history
+    history = History(None, torch.ones(12, 5, dtype=torch.bool), rows, row, target)
+    interest = attention.interest(rows[target], history)
+    assert interest.shape == (4, 12, 3)
+    for found, candidates in zip(interest, target, strict=True):
+        alone = history._replace(target=None)
+        torch.testing.assert_close(found, attention.interest(rows[candidates], alone))

@@ -111,7 +111,9 @@ class TargetAttention(nn.Module):
         rows, row, target = history.rows, history.row, history.target
         if rows is None or row is None or target is None:
             return None
-        if row.ndim != _MATRIX or _FEWER * len(rows) ** 2 > row.numel():
+        if row.ndim != _MATRIX or target.shape != row.shape[:1]:  # candidates share histories
+            return None
+        if _FEWER * len(rows) ** 2 > row.numel():
             return None
         places = torch.zeros((len(row), len(rows)), dtype=rows.dtype, device=rows.device)
         places.scatter_add_(1, row, history.filled.to(rows))
