@@ -7,7 +7,7 @@ from celrec import Plan
 from celrec.evaluation.cell_file import CellFile
 from celrec.experiments import conversions as module
 from celrec.experiments import presence
-from celrec.experiments.conversions import RATES, SEEDS, Conversions, Line
+from celrec.experiments.conversions import FURTHER_RATES, RATES, SEEDS, Conversions, Line
 from celrec.experiments.planted_conversions import planted_conversions
 from celrec.experiments.table3 import EXPERIMENTS
 
@@ -37,12 +37,31 @@ def test_a_rate_is_chosen_then_seeds_are_trained():
     ]
     for cell in first:
         loss = {0.1: None, 3.0: 0.4}.get(cell["rate"], 0.5)
-        known.keep(cell, {"valid": loss if cell["method"] == "full" else 0.7})
+        # Of equal losses the first is taken: it is not at an end here.
+        loss = loss if cell["method"] == "full" else 0.7 + (cell["rate"] == 0.1)
+        known.keep(cell, {"valid": loss})
     later = TABLE.cells(known, quick=False)[len(first) :]
     assert [(cell["method"], cell["rate"], cell["seed"]) for cell in later] == [
         (method, rate, seed)
         for seed in range(SEEDS)
-        for method, rate in (("full", 3.0), ("cel-lite", 0.1))
+        for method, rate in (("full", 3.0), ("cel-lite", 0.3))
+    ]
+
+
+@pytest.mark.parametrize(("sought", "tried"), [(0.02, [0.03, 0.01]), (40.0, [30.0, 100.0])])
+def test_beyond_the_usual_rates_one_is_sought_as_long_as_the_last_is_the_best(sought, tried):
+    known, line = CellFile(None), LINES[0]
+    table, asked = Conversions("a-table", "A table", [line]), []
+    while missing := [c for c in table.cells(known, quick=False) if c not in known]:
+        asked += missing
+        for cell in missing:
+            known.keep(cell, {"valid": abs(np.log(cell["rate"] / sought))})
+    rates = [cell["rate"] for cell in asked if "seed" not in cell]
+    assert rates == [*RATES, *tried]
+    assert set(tried) <= set(FURTHER_RATES)
+    assert table.rate(line, known) == tried[0]
+    assert [(c["rate"], c["seed"]) for c in asked if "seed" in c] == [
+        (tried[0], seed) for seed in range(SEEDS)
     ]
 
 

@@ -22,12 +22,15 @@ from celrec.experiments.fold_mean import FoldMean
 from celrec.experiments.planted_conversions import planted_conversions
 from celrec.experiments.presence import is_present
 from celrec.experiments.report import Report, ResultTable
+from celrec.experiments.widening import widened
 from celrec.training.fit import Change, fit, validate
 from celrec.training.offline import Offline
 from celrec.training.plan import Plan
 
 RATES = (0.1, 0.3, 1.0, 3.0, 10.0)
 """The learning rates of every method are chosen among so many times the usual ones."""
+FURTHER_RATES = (0.0003, 0.001, 0.003, 0.01, 0.03, 30.0, 100.0)
+"""What is tried beyond these, one after the other, as long as the last one is the best."""
 SEEDS = 5
 PLANTED = "planted"
 _POSITIVE = {"rent-the-runway": 10.0, "book-crossing": 8.0, PLANTED: 1.0}
@@ -104,7 +107,7 @@ class Conversions(Experiment):
         choosing = [
             {**line.cell(), "rate": rate}
             for line in dict.fromkeys(line.tuned() for line in lines)
-            for rate in RATES
+            for rate in self._tried(line, known)
         ]
         rates = {line: self.rate(line, known) for line in lines}
         return choosing + [
@@ -127,12 +130,7 @@ class Conversions(Experiment):
 
     def rate(self, line: Line, known: CellFile) -> float | None:
         """The one with the lowest loss on validation data, None if not all are known."""
-        cell = line.tuned().cell()
-        found = {rate: known.get({**cell, "rate": rate}) for rate in RATES}
-        losses = {rate: one["valid"] for rate, one in found.items() if one is not None}
-        if len(losses) < len(RATES):
-            return None
-        return min(RATES, key=lambda rate: math.inf if losses[rate] is None else losses[rate])
+        return _best(line.tuned(), self._tried(line.tuned(), known), known)
 
     def report(self, known: CellFile, folder: Path, *, quick: bool) -> Report:
         """A table for each log and model."""
@@ -161,6 +159,10 @@ class Conversions(Experiment):
             if (line.data == PLANTED or is_present(line.data, known))
             and (not quick or line.compression == line.tuned().compression)
         ]
+
+    def _tried(self, line: Line, known: CellFile) -> Sequence[float]:
+        """The rates that one is chosen among, as far as is known what to try."""
+        return widened(RATES, FURTHER_RATES, lambda rates: _best(line, rates, known))
 
     def _seed(self, line: Line, rate: float, seed: int, *, quick: bool = False) -> Cell:
         cell = {**line.cell(), "rate": rate, "seed": seed}
@@ -225,6 +227,15 @@ def _measured(split: Split, plan: Plan, change: Change) -> dict[str, Any]:
         "training": sum(fitted.training_bytes.values()),
         "seconds": seconds,
     }
+
+
+def _best(line: Line, rates: Sequence[float], known: CellFile) -> float | None:
+    """The rate with the lowest loss on validation data, None if not all are known."""
+    found = {rate: known.get({**line.cell(), "rate": rate}) for rate in rates}
+    losses = {rate: one["valid"] for rate, one in found.items() if one is not None}
+    if len(losses) < len(rates):
+        return None
+    return min(rates, key=lambda rate: math.inf if losses[rate] is None else losses[rate])
 
 
 def _mean(found: Sequence[dict[str, Any]], name: str) -> str:

@@ -18,6 +18,7 @@ from celrec.experiments.fold_mean import FoldMean
 from celrec.experiments.presence import is_present
 from celrec.experiments.report import Report, ResultTable
 from celrec.experiments.trial import FOLDS, Trial, serves
+from celrec.experiments.widening import widened
 
 PENALTY = "plan.penalty"
 
@@ -47,18 +48,13 @@ class Entry:
         if self.tuned is None:
             return {}
         tried = replace(self.tuned, fold=1, validated=True)
-        values = list(self.values)
-        more = {
-            max: sorted(value for value in self.further if value > max(self.values)),
-            min: sorted((v for v in self.further if v < min(self.values)), reverse=True),
-        }
-        while True:
-            found = {value: tried.having(self.setting, value) for value in values}
-            best = _best(found, known)
-            further = [ahead for end, ahead in more.items() if ahead and best == end(values)]
-            if not further:
-                return found
-            values.append(further[0].pop(0))
+
+        def having(values: Sequence[float]) -> dict[float, Trial]:
+            return {value: tried.having(self.setting, value) for value in values}
+
+        return having(
+            widened(self.values, self.further, lambda values: _best(having(values), known))
+        )
 
     def chosen(self, known: CellFile) -> float | None:
         """The value with the lowest loss on validation data, None if not all are known."""
