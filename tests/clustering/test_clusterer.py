@@ -10,17 +10,16 @@ from celrec.clustering.criteria import CRITERIA, ClusterSums
 from celrec.clustering.reassignment import Reassignment
 from celrec.clustering.splitter import Splitter
 from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.training.one_thread import one_thread
 
 USERS, ITEMS, DIM = 20, 30, 4
 
 
 @pytest.fixture(autouse=True)
-def one_thread():
+def alone():
     """For tensors this small, several threads mostly wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+    with one_thread():
+        yield
 
 
 class Dot(nn.Module):

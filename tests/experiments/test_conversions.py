@@ -137,7 +137,9 @@ def test_a_report_shows_means_over_seeds(tmp_path):
         *("10", "2,000", "3,000", "1", "3"),
     ]
     assert report.missing == SEEDS
-    assert report.notes == ["A note.", "amazon-electronics is not here: it is left out."]
+    note, space, absent = report.notes
+    assert (note, absent) == ("A note.", "amazon-electronics is not here: it is left out.")
+    assert "among 0.1, 0.3, 1, 3, 10, and beyond these (0.0003, 0.001" in space
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)

@@ -147,7 +147,11 @@ class Conversions(Experiment):
             tables.append(ResultTable((*headers, "rate", "passes"), rows, caption + ":"))
         here = {line.data for line in present}
         absent = dict.fromkeys(line.data for line in self._lines if line.data not in here)
-        notes = [*self._notes, *(f"{name} is not here: it is left out." for name in absent)]
+        notes = [
+            *self._notes,
+            *([] if quick else [_search_space()]),
+            *(f"{name} is not here: it is left out." for name in absent),
+        ]
         missing = sum(cell not in known for cell in self.cells(known, quick=quick))
         return Report(self.title, tables, notes=notes, missing=missing)
 
@@ -236,6 +240,18 @@ def _best(line: Line, rates: Sequence[float], known: CellFile) -> float | None:
     if len(losses) < len(rates):
         return None
     return min(rates, key=lambda rate: math.inf if losses[rate] is None else losses[rate])
+
+
+def _search_space() -> str:
+    usual, further = (
+        ", ".join(f"{rate:g}" for rate in rates) for rates in (RATES, sorted(FURTHER_RATES))
+    )
+    return (
+        "Rates are relative to the usual ones, chosen on validation data (at 5 % where there are "
+        f"several sizes) among {usual}, and beyond these ({further}) as long as the last one was "
+        "the best. Passes are as many as validation data chose for each seed; medians are shown, "
+        "of bytes too."
+    )
 
 
 def _mean(found: Sequence[dict[str, Any]], name: str) -> str:

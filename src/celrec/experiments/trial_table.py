@@ -265,10 +265,16 @@ def _heading(setting: str) -> str:
 
 
 def _explained(setting: str, entries: Sequence[Entry]) -> str:
-    values = {value for entry in entries if entry.setting == setting for value in entry.values}
-    tried = ", ".join(f"{value:g}" for value in sorted(values))
-    if any(entry.further for entry in entries if entry.setting == setting):
-        tried += ", and beyond these as long as the last one was the best,"
+    mine = [entry for entry in entries if entry.setting == setting]
+    tried, further = (
+        ", ".join(f"{value:g}" for value in sorted(values))
+        for values in (
+            {value for entry in mine for value in entry.values},
+            {value for entry in mine for value in entry.further},
+        )
+    )
+    if further:
+        tried += f", and beyond these ({further}) as long as the last one was the best,"
     penalties = "Penalties are relative to the usual ones,"
     what = penalties if setting == PENALTY else f"The {_heading(setting)} is"
     return f"{what} chosen among {tried} where that was done"
