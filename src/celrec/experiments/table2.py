@@ -55,7 +55,11 @@ _LITE_SETTINGS = {
     "schedule.patience": 3,
 }
 # Nothing of the kind is usual in streams, so that there is nothing to be made stronger.
-_LITE_TUNING = {"setting": "solver.plain.l2", "values": (0.01, 0.03, 0.1, 0.3)}
+_LITE_TUNING = {
+    "setting": "solver.plain.l2",
+    "values": (0.01, 0.03, 0.1, 0.3),
+    "further": (1.0, 3.0),
+}
 _CEL, _LITE = (row for row in METHODS if row.label.startswith("CEL"))
 # Rows of a factorisation could be taken over by modulo hashing too, which does worse with them.
 _RIVALS = [
