@@ -107,10 +107,10 @@ EXPERIMENTS = {
             "0.017 at 1 %.",
             "Rows of methods that begin from nothing have 64 numbers, those that are taken over "
             "32, and CEL-Lite's 8.",
-            "Rivals are trained on the first fold only: a network takes its time. Most of them took "
-            "the strongest penalty that was tried. On validation data the last doubling brought "
-            "them 0.0001 (PreHash K=M) to 0.006 (BH), and PreHash K=4 0.003: a still stronger one "
-            "might bring it level with CEL at 0.5 %.",
+            "Rivals are trained on the first fold only: a network takes its time. Most of them "
+            "took the strongest penalty that was tried. On validation data the last doubling "
+            "brought them 0.0001 (PreHash K=M) to 0.006 (BH), and PreHash K=4 0.003: a still "
+            "stronger one might bring it level with CEL at 0.5 %.",
             "CEL-Lite learns 2,048 events at a time, at three times the usual rate: after a few "
             "passes validation data of the first fold liked that no less than 256, and it takes "
             "less than half of the time. It has at most 40 passes, and ends after three without "
