@@ -29,7 +29,7 @@ from celrec.training.plan import Plan
 
 RATES = (0.1, 0.3, 1.0, 3.0, 10.0)
 """The learning rates of every method are chosen among so many times the usual ones."""
-FURTHER_RATES = (0.0003, 0.001, 0.003, 0.01, 0.03, 30.0, 100.0)
+FURTHER_RATES = (0.0003, 0.001, 0.003, 0.01, 0.03, 30.0, 100.0, 300.0, 1000.0)
 """What is tried beyond these, one after the other, as long as the last one is the best."""
 SEEDS = 5
 PLANTED = "planted"
