@@ -107,7 +107,7 @@ class Conversions(Experiment):
         choosing = [
             {**line.cell(), "rate": rate}
             for line in dict.fromkeys(line.tuned() for line in lines)
-            for rate in self._tried(line, known)
+            for rate in _tried(line, known)
         ]
         rates = {line: self.rate(line, known) for line in lines}
         return choosing + [
@@ -130,7 +130,8 @@ class Conversions(Experiment):
 
     def rate(self, line: Line, known: CellFile) -> float | None:
         """The one with the lowest loss on validation data, None if not all are known."""
-        return _best(line.tuned(), self._tried(line.tuned(), known), known)
+        tuned = line.tuned()
+        return _best(tuned, _tried(tuned, known), known)
 
     def report(self, known: CellFile, folder: Path, *, quick: bool) -> Report:
         """A table for each log and model."""
@@ -163,10 +164,6 @@ class Conversions(Experiment):
             if (line.data == PLANTED or is_present(line.data, known))
             and (not quick or line.compression == line.tuned().compression)
         ]
-
-    def _tried(self, line: Line, known: CellFile) -> Sequence[float]:
-        """The rates that one is chosen among, as far as is known what to try."""
-        return widened(RATES, FURTHER_RATES, lambda rates: _best(line, rates, known))
 
     def _seed(self, line: Line, rate: float, seed: int, *, quick: bool = False) -> Cell:
         cell = {**line.cell(), "rate": rate, "seed": seed}
@@ -231,6 +228,11 @@ def _measured(split: Split, plan: Plan, change: Change) -> dict[str, Any]:
         "training": sum(fitted.training_bytes.values()),
         "seconds": seconds,
     }
+
+
+def _tried(line: Line, known: CellFile) -> Sequence[float]:
+    """The rates that one is chosen among, as far as is known what to try."""
+    return widened(RATES, FURTHER_RATES, lambda rates: _best(line, rates, known))
 
 
 def _best(line: Line, rates: Sequence[float], known: CellFile) -> float | None:
