@@ -6,7 +6,7 @@
 Streams of conversions with original ids, in the order of time, of which one user in ten events
 and one item in a hundred is new; matrix factorisation with rows of 8 numbers and a bias, one
 thread, processor time without what makes the stream. For the scale of the paper's business see
-`celrec reproduce table4`, for several processes docs/scale.md.
+`celrec reproduce table4`.
 """
 
 import argparse

@@ -206,6 +206,15 @@ def test_on_a_terminal_people_see_a_table(log, tmp_path, monkeypatch):
         assert part in shown.decode()
 
 
+def test_several_processes_are_refused_before_anything_is_written(
+    capsys, log, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    code = main(["online", str(log), "--run", str(tmp_path / "run"), *SOFT])
+    assert_one_line(capsys, code, "--nproc-per-node", "2", "one process", "without torchrun")
+    assert not (tmp_path / "run").exists()
+
+
 def test_evaluate_and_clusters_take_an_online_run(capsys, log, tmp_path):
     for name, words in (("soft", SOFT), ("hard", HARD)):
         run = tmp_path / name

@@ -1,4 +1,4 @@
-"""`torchrun -m celrec train` and `online`: several processes, and some of them killed."""
+"""`torchrun -m celrec train`: several processes, and some of them killed."""
 
 import json
 import os
@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from celrec import Planted
-from celrec.training.online_run import OnlineRun
 from celrec.training.run_folder import load_run
 
 TORCHRUN = Path(sys.executable).with_name("torchrun")
@@ -156,67 +155,3 @@ def test_after_a_kill_a_network_is_that_of_processes_that_nobody_killed(
     assert all(
         torch.equal(value, expected[name]) for name, value in other.model.state_dict().items()
     )
-
-
-def online_words(log, run, *more):
-    # Options whose names begin as one of torchrun's own have to come behind `--`.
-    learning = ("--compression", "8", "--batch", "256", "--checkpoint-every", "4096")
-    return ["online", str(log), "--run", str(run), *learning, "--json", *more]
-
-
-def start_online(log, run, preset, *options):
-    launcher = [TORCHRUN, "--standalone", "--nproc-per-node", "2", *options, "-m", "--"]
-    return subprocess.Popen(
-        [*launcher, "celrec", *online_words(log, run, "--preset", preset)],
-        env=ENVIRONMENT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def learned_state(run):
-    with OnlineRun.resume(run) as opened:
-        model = {name: value.clone() for name, value in opened.model.state_dict().items()}
-        users = opened.tables["users"].ids.ids.to_list()
-        counts = opened.tables["users"].counts.tolist()
-        return model, users, counts, opened.events, sorted(zip(*opened.seen.events(), strict=True))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("everybody", "moment", "preset"),
-    [
-        (False, "learning", "default"),
-        (True, "learning", "default"),
-        (False, "writing", "default"),
-        (True, "writing", "default"),
-        (False, "learning", "hard"),
-    ],
-)
-def test_after_a_kill_a_stream_is_learned_as_if_nobody_had_been_killed(
-    tmp_path, everybody, moment, preset
-):
-    log = tmp_path / "log.csv"
-    Planted(60_000, 600, 300, dim=3, noise=0.3).interactions().to_frame().write_csv(log)
-    never = start_online(log, tmp_path / "never", preset)
-    out, err = never.communicate(timeout=300)
-    assert never.returncode == 0, err
-    assert json.loads(out.splitlines()[-1])["ids"] == {"users": 600, "items": 300}
-    run = tmp_path / "killed"
-    killed = start_online(log, run, preset, "--max-restarts", "3")
-    until = time.monotonic() + 200
-    # A checkpoint is written under a name that begins with a dot.
-    sign = "checkpoints/.*" if moment == "writing" else "checkpoints/0*8192*"
-    while not list(run.glob(sign)) and time.monotonic() < until:
-        time.sleep(0.0005)
-    workers = children(killed.pid)
-    assert len(workers) == 2
-    for worker in workers[: None if everybody else 1]:
-        os.kill(worker, signal.SIGKILL)
-    _, err = killed.communicate(timeout=300)
-    assert killed.returncode == 0, err
-    one, other = learned_state(tmp_path / "never"), learned_state(run)
-    assert one[1:] == other[1:]
-    assert one[3] == 60_000
-    assert all(torch.equal(value, other[0][name]) for name, value in one[0].items())

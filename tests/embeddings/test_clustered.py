@@ -613,17 +613,3 @@ def test_a_cluster_that_begins_anew_leaves_what_was_split_from_it_to_where_it_ca
     assert table.parent.tolist() == [-1, 3, 0, 2]
     assert table.weight.tolist() == [[0, 1], [6, 7], [4, 5], [6, 7]]
     assert table.num_clusters == 4
-
-
-@given(st.sets(st.integers(0, 9)))
-def test_shared_ids_keep_their_clusters_and_clusters_their_rows(ids):
-    table, kept = trained(), torch.tensor(sorted(ids), dtype=torch.int64)
-    before, clusters = everything(table), table.assignment[kept].tolist()
-    table.share(kept)
-    assert clusters_of(table)[: len(ids)] == clusters
-    assert set(clusters_of(table)[len(ids) :]) <= {table.unseen_cluster}
-    assert table.unseen_cluster == 2
-    assert table.num_embeddings == len(table.assignment) - 1 >= table.max_clusters
-    after = everything(table)
-    for name in ("weight", "parent", "_active"):
-        assert torch.equal(before[name], after[name])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from celrec import CelrecError
 from celrec.embeddings.clustered import ClusteredEmbedding
-from celrec.training._online_kernels import draw_candidates, draw_candidates_by, hashed
+from celrec.training._online_kernels import draw_candidates, hashed
 from celrec.training.batch import Batch
 from celrec.training.hard_side import HardSide
 from celrec.training.moving import Moving
@@ -106,8 +106,6 @@ def test_candidates_are_the_own_cluster_and_others_by_chance():
         equal = (drawn[1 + first] == drawn[1 + second]).mean()
         assert equal == pytest.approx(1 / 7, abs=0.03)
     assert draw_candidates(own, 7, 0, 11).tolist() == [own.tolist()]
-    some = np.random.default_rng(0).permutation(3000)[:100]
-    assert (draw_candidates_by(some, own[some], 7, 5, 11) == drawn[:, some]).all()
 
 
 # Bookkeeping.

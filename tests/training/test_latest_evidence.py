@@ -59,7 +59,6 @@ class Made:
             *(tried, moment, self.mean, prior),
             *(self.owner, self.outputs, self.slopes, self.vectors, self.targets),
             loss == "cross-entropy",
-            np.arange(len(self.ids)),
         )
 
     def drawn(self, tried, moment=7):

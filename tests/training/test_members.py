@@ -175,20 +175,3 @@ def test_a_state_that_was_copied_is_not_changed_by_what_comes():
 def test_bytes_are_those_of_the_lists():
     table = ClusteredEmbedding(100, DIM, max_clusters=CLUSTERS)
     assert Members(table).nbytes == CLUSTERS * (8 + 8 + 4) + 100 * 8
-
-
-@given(st.lists(st.tuples(st.integers(0, CLUSTERS - 1), st.integers(0, 4)), min_size=CLUSTERS))
-def test_gathered_members_are_those_with_events(ids):
-    clusters, events = np.array(ids).T
-    table = ClusteredEmbedding(len(ids), DIM, max_clusters=CLUSTERS)
-    table.open_all([0] * (CLUSTERS - 1))
-    table.assignment[:-1] = torch.from_numpy(clusters)
-    members = Members(table)
-    members.count(np.array([0, 0, len(ids) - 1]), np.zeros(len(ids), np.int64))
-    members.gather(events)
-    for cluster in range(CLUSTERS):
-        expected = np.flatnonzero((clusters == cluster) & (events > 0))[::-1]
-        assert members.of(cluster).tolist() == expected.tolist()
-        assert members.sizes[cluster] == len(expected)
-        assert members.events[cluster] == events[expected].sum()
-    assert members.all_events == events.sum()

@@ -12,7 +12,6 @@ import typer
 from celrec.errors import CelrecError
 
 if TYPE_CHECKING:
-    from celrec.clustering.ranks import Ranks
     from celrec.training.online_run import OnlineRun
 
 Json = Annotated[
@@ -154,8 +153,7 @@ def online(
 
     Stop it at any time, and give the same command again: it goes on after the last
     checkpoint, and no event is lost or learned twice. Events that cannot be used are set
-    aside in RUN/rejected.jsonl. Several processes learn together if torchrun starts them:
-    torchrun --nproc-per-node 2 -m -- celrec online ... What they keep, any number goes on with.
+    aside in RUN/rejected.jsonl.
 
     Example: celrec online events.csv --run run --loss cross-entropy --positive 4
     """
@@ -166,62 +164,53 @@ def online(
     from celrec.data.streams.opening import open_source
     from celrec.evaluation.prequential import Prequential
     from celrec.storage.byte_size import byte_size
-    from celrec.training.assisting import assist
     from celrec.training.following import Pace, follow
-    from celrec.training.launched import launched
+    from celrec.training.launched import check_one_process
     from celrec.training.stream_settings import DEFAULTS
 
+    check_one_process("celrec online")
     budget = None if memory is None else byte_size(memory, "--memory")
     given = {n: v for n, v in said.items() if n in DEFAULTS and v not in (None, [])}
-    with StopSignal() as stop, launched() as ranks:
-        if not ranks.first:
-            assist(ranks)
-            return
-        with opened_run(run, given, ranks, budget) as opened:
-            asked = opened.source["asked"]
-            pace = Pace(asked["batch"], checkpoint_every, checkpoint_seconds, events)
-            roles = opened.source["reading"]
-            columns = Columns(*map(roles.get, ("user", "item", "target", "timestamp")))
-            columns = replace(
-                columns, more=tuple(roles["columns"]), need_target=not opened.plan.only_positive
-            )
-            source = open_source(sources, columns, group=asked["group"])
-            metrics = Prequential(asked["window"])
-            if opened.notes:
-                metrics.load_state_dict(opened.notes)
-            for error in opened.damaged:
-                typer.echo(f"celrec: {error}; going on from {opened.events:,} events", err=True)
-            status = Status(opened, metrics)
-            try:
-                with telling(status, as_json=as_json) as tell:
-                    follow(
-                        opened,
-                        source,
-                        pace,
-                        heard=lambda learned: tell(metrics.add(learned)),
-                        notes=metrics.state_dict,
-                        stop=lambda: stop.asked,
-                    )
-            finally:
-                source.close()
-            if as_json:
-                told = {"kind": "end", "stopped": stop.asked, "run": str(run), **status.told()}
-                typer.echo(json.dumps(told))
-            else:
-                typer.echo(status.line())
-            if stop.asked:
-                typer.echo("celrec: stopped; the same command goes on from here", err=True)
+    with StopSignal() as stop, opened_run(run, given, budget) as opened:
+        asked = opened.source["asked"]
+        pace = Pace(asked["batch"], checkpoint_every, checkpoint_seconds, events)
+        roles = opened.source["reading"]
+        columns = Columns(*map(roles.get, ("user", "item", "target", "timestamp")))
+        columns = replace(
+            columns, more=tuple(roles["columns"]), need_target=not opened.plan.only_positive
+        )
+        source = open_source(sources, columns, group=asked["group"])
+        metrics = Prequential(asked["window"])
+        if opened.notes:
+            metrics.load_state_dict(opened.notes)
+        for error in opened.damaged:
+            typer.echo(f"celrec: {error}; going on from {opened.events:,} events", err=True)
+        status = Status(opened, metrics)
+        try:
+            with telling(status, as_json=as_json) as tell:
+                follow(
+                    opened,
+                    source,
+                    pace,
+                    heard=lambda learned: tell(metrics.add(learned)),
+                    notes=metrics.state_dict,
+                    stop=lambda: stop.asked,
+                )
+        finally:
+            source.close()
+        if as_json:
+            told = {"kind": "end", "stopped": stop.asked, "run": str(run), **status.told()}
+            typer.echo(json.dumps(told))
+        else:
+            typer.echo(status.line())
+        if stop.asked:
+            typer.echo("celrec: stopped; the same command goes on from here", err=True)
 
 
-def opened_run(
-    folder: Path,
-    given: dict[str, Any],
-    ranks: Ranks | None = None,
-    memory: int | None = None,
-) -> OnlineRun:
+def opened_run(folder: Path, given: dict[str, Any], memory: int | None = None) -> OnlineRun:
     """The run in a folder, or a new one; options that are not given are as they were.
 
-    Of several `ranks`, for the first. For `memory` see `OnlineRun.start`.
+    For `memory` see `OnlineRun.start`.
     """
     from celrec.training.checkpoint_folder import CheckpointFolder
     from celrec.training.online_run import OnlineRun
@@ -229,7 +218,7 @@ def opened_run(
     from celrec.training.stream_settings import DEFAULTS, asked_plan, stream_source
 
     if CheckpointFolder(folder).whole():
-        run = OnlineRun.resume(folder, ranks, memory)
+        run = OnlineRun.resume(folder, memory)
         known = run.source.get("asked", {})
         for name, value in given.items():
             if value != known.get(name):
@@ -249,6 +238,5 @@ def opened_run(
         source=stream_source(asked, plan, folder.resolve().name),
         expected_ids=asked["expected_ids"],
         forget_after=silence,
-        ranks=ranks,
         memory=memory,
     )

@@ -67,13 +67,10 @@ class Ranks:
 
     def _small_total(self, value: Tensor) -> Tensor:
         """By one message to each, where latency is what takes time; summed in the same order."""
-        return self.stacked(value).sum(0, dtype=value.dtype)
-
-    def stacked(self, value: Tensor) -> Tensor:
-        """(size, …): what each process has, by its rank; of one shape everywhere."""
-        flat, every = value.detach().reshape(-1), [value.numel()] * self.size
-        found = self.exchanged(flat.repeat(self.size), every, every)
-        return found.view(self.size, *value.shape)
+        mine = value.detach().reshape(-1).repeat(self.size)
+        found = torch.empty_like(mine)
+        distributed.all_to_all_single(found, mine, group=self._group)
+        return found.view(self.size, *value.shape).sum(0, dtype=value.dtype)
 
     def totals(self, parts: Sequence[Tensor]) -> Sequence[Tensor]:
         """The sums of several tensors of one kind, by one message."""
@@ -96,41 +93,6 @@ class Ranks:
         found = [torch.empty_like(mine) for _ in range(self.size)]
         distributed.all_gather(found, mine, group=self._group)
         return [part[: int(length)] for part, length in zip(found, lengths, strict=True)]
-
-    def at_first(self, values: Tensor) -> list[Tensor] | None:
-        """The same on the first process only, None on the others."""
-        if self.size == 1:
-            return [values]
-        lengths = [int(length) for length in torch.cat(self.gathered(torch.tensor([len(values)])))]
-        if not self.first:
-            if len(values):
-                distributed.send(values.contiguous(), group=self._group, group_dst=0)
-            return None
-        found = [values]
-        for rank in range(1, self.size):
-            found.append(values.new_empty(lengths[rank], *values.shape[1:]))
-            if lengths[rank]:
-                distributed.recv(found[rank], group=self._group, group_src=rank)
-        return found
-
-    def exchanged(self, values: Tensor, sent: list[int], taken: list[int]) -> Tensor:
-        """What all processes have for this one, by their ranks: `taken` tells how many rows each.
-
-        `values` are for the others in the order of their ranks, as many rows for each as `sent`.
-        """
-        if self.size == 1:
-            return values
-        found = values.new_empty(sum(taken), *values.shape[1:])
-        distributed.all_to_all_single(found, values.contiguous(), taken, sent, group=self._group)
-        return found
-
-    def from_first(self, value: Tensor) -> Tensor:
-        """What the first process has."""
-        if self.size == 1:
-            return value
-        told = value.detach().clone(memory_format=torch.contiguous_format)
-        distributed.broadcast(told, group=self._group, group_src=0)
-        return told
 
     def cuts(self, counts: NDArray[np.integer]) -> NDArray[np.int64]:
         """Where each process's share of ids begins, and their number: with as many counts each.

@@ -263,13 +263,6 @@ class ClusteredEmbedding(SharedRows):
         alone = not bool((self.assignment[:-1] == self.assignment[-1]).any())
         self.grow(max(len(ids) + alone, self.max_clusters))
 
-    @torch.no_grad()
-    def share(self, ids: Tensor) -> None:
-        """The same, but all clusters stay, as others may have the rest of their members."""
-        self._kept(ids)
-        self.assignment = torch.cat([self.assignment[ids], self.assignment[-1:]])
-        self.grow(max(len(ids), self.max_clusters))
-
     def settings(self) -> dict[str, Any]:
         """See `Embedding`."""
         return {**super().settings(), "max_clusters": self.max_clusters}

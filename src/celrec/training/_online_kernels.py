@@ -159,31 +159,25 @@ def add_tangent_evidence(
 
 
 @compiled
-def _draw(drawn: NDArray[Any], key: int, own: int, clusters: int, moment: int) -> None:
+def _draw(drawn: NDArray[Any], member: int, own: int, clusters: int, moment: int) -> None:
     """Put the own cluster in the first place, and others by chance after it, perhaps repeated."""
     drawn[0] = own
-    first = _mixed(np.uint64(moment) ^ _mixed(np.uint64(key)))
+    first = _mixed(np.uint64(moment) ^ _mixed(np.uint64(member)))
     for number in range(1, len(drawn)):
         bits = _mixed(first + np.uint64(number))
         drawn[number] = np.int64((bits >> np.uint64(32)) * np.uint64(clusters) >> np.uint64(32))
 
 
 @compiled
-def draw_candidates_by(keys: Ints, own: Ints, clusters: int, count: int, moment: int) -> Ints:
+def draw_candidates(own: Ints, clusters: int, count: int, moment: int) -> Ints:
     """(count + 1, ids): the own cluster, and `count` drawn at random, perhaps repeated.
 
-    The same for the same key, moment and number of clusters.
+    The same for the same place among the ids, moment and number of clusters.
     """
     drawn = np.empty((len(own), count + 1), np.int64)
     for member in range(len(own)):
-        _draw(drawn[member], keys[member], own[member], clusters, moment)
+        _draw(drawn[member], member, own[member], clusters, moment)
     return drawn.T
-
-
-@compiled
-def draw_candidates(own: Ints, clusters: int, count: int, moment: int) -> Ints:
-    """The same by the places of the ids."""
-    return draw_candidates_by(np.arange(len(own)), own, clusters, count, moment)
 
 
 @compiled
@@ -203,9 +197,8 @@ def choose_by_tangents(
     vectors: Floats,
     targets: Floats,
     logistic: bool,
-    keys: Ints,
 ) -> Ints:
-    """For each id the best of what `draw_candidates_by` draws by keys; its own if none is better.
+    """For each id the best of what `draw_candidates` draws; its own if none is better.
 
     What is drawn are places in `others`, some clusters, whose rows are those of `near`. Best is
     the least Σ loss + prior/2·‖row − mean‖², the sum being over the events that `owner` puts with
@@ -218,7 +211,7 @@ def choose_by_tangents(
     event, half = 0, np.float32(prior / 2)
     for member in range(len(ids)):
         own = assignment[ids[member]]
-        _draw(drawn, keys[member], own, len(others), moment)
+        _draw(drawn, member, own, len(others), moment)
         total[:] = 0
         for d in range(weight.shape[1]):
             rows[d, 0] = weight[own, d]

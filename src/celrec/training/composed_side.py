@@ -43,7 +43,7 @@ class ComposedSide(OnlineSide):
             self._vectors = self.table(ids)
         return self._vectors.detach()
 
-    def pull(self, gradients: Tensor) -> None:
+    def learn(self, gradients: Tensor) -> None:
         """See `OnlineSide`."""
         self._optimizer.zero_grad()
         scale = len(gradients) if self._how.average else 1
@@ -55,9 +55,6 @@ class ComposedSide(OnlineSide):
         if self._how.non_negative:
             for parameter in self.table.non_negative_parameters():
                 parameter.data.clamp_(min=0)
-
-    def descend(self, pulled: Tensor | None) -> None:
-        """See `OnlineSide`: that is done."""
 
     def grow(self, ids: int) -> None:
         """See `OnlineSide`."""

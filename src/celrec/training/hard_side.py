@@ -20,7 +20,7 @@ from celrec.training.kept_events import KeptEvents
 from celrec.training.latest_evidence import LatestEvidence
 from celrec.training.members import Members
 from celrec.training.moving import Moving
-from celrec.training.online_side import Judge, OnlineSide, Tangent
+from celrec.training.online_side import Judge, Tangent
 from celrec.training.plain_side import PlainSide
 from celrec.training.row_descent import Descending
 from celrec.training.waiting import Waiting
@@ -109,7 +109,8 @@ class HardSide(PlainSide):
     ) -> None:
         """Keep the events; where it is time for it, move ids and split clusters."""
         del tangent  # an id is judged by more events than these
-        self._approach(vectors[self.name], len(ids))
+        share = max(0.01, 10 / (10 + self.events / max(len(ids), 1)))
+        approach(self._mean.numpy(), vectors[self.name].numpy(), share)
         self.events += len(ids)
         if again:
             different, times, before = tally(ids.numpy(), self.buffer.counts)
@@ -124,17 +125,8 @@ class HardSide(PlainSide):
         else:
             self._due.add(due)
         self._seen.add(different)
-        if self._is_time():
+        if self.events - self._looked >= min(self._moving.every, self.events // _GROWTH):
             self._look(judge)
-
-    def _approach(self, vectors: Tensor, count: int) -> None:
-        """Bring the mean row nearer to that of a batch with so many events."""
-        share = max(0.01, 10 / (10 + self.events / max(count, 1)))
-        approach(self._mean.numpy(), vectors.numpy(), share)
-
-    def _is_time(self) -> bool:
-        """Whether it is time for a look."""
-        return self.events - self._looked >= min(self._moving.every, self.events // _GROWTH)
 
     def _look(self, judge: Judge) -> None:
         """Move ids and split clusters, for all events since the last time."""
@@ -167,48 +159,6 @@ class HardSide(PlainSide):
         self.buffer.keep(ids)
         self._due.keep(ids)
         self._seen.keep(ids)
-
-    def share(self, ids: NDArray[np.int64]) -> None:
-        """See `OnlineSide`. All clusters stay, and their lists of members are in a new order."""
-        self._clusters.share(torch.from_numpy(ids))
-        self.buffer.keep(ids)
-        self.members.gather(self.buffer.counts)
-        self._due.keep(ids)
-        self._seen.keep(ids)
-
-    def about_ids(self, ids: int) -> dict[str, Tensor]:
-        """See `OnlineSide`."""
-        kept = self.buffer.state_dict()
-        return {
-            "assignment": self._clusters.assignment[:ids],
-            "due": self._due.flags(ids),
-            "seen": self._seen.flags(ids),
-            "counts": kept["counts"][:ids],
-            **{f"event {name}": column[:ids] for name, column in kept["columns"].items()},
-        }
-
-    def take_up_ids(self, state: dict[str, Tensor]) -> None:
-        """See `OnlineSide`."""
-        names = [name for name in state if name.startswith("event ")]
-        columns = {name.removeprefix("event "): state[name] for name in names}
-        width, counts = self.buffer.width, state["counts"]
-        self.buffer.load_state_dict({"width": width, "counts": counts, "columns": columns})
-        self._clusters.assignment[: len(counts)] = state["assignment"]
-        self.members.gather(self.buffer.counts)
-        self._due, self._seen = (
-            Waiting(np.flatnonzero(state[name].numpy())) for name in ("due", "seen")
-        )
-
-    def take_up_rows(self, other: OnlineSide) -> None:
-        """See `OnlineSide`."""
-        assert isinstance(other, HardSide)  # noqa: S101  (the same plan makes the same sides)
-        mine, others = self._clusters.state_dict(), other._clusters.state_dict()
-        for name in ("weight", "parent", "_active"):
-            mine[name].copy_(others[name])
-        mine["assignment"].fill_(other._clusters.unseen_cluster)
-        self._descent.load_state_dict(other._descent.state_dict())
-        self._mean = other._mean.clone()
-        self.events, self.moved, self._looked = other.events, other.moved, other._looked
 
     def renumber(self, place: int, numbers: NDArray[np.int64]) -> None:
         """See `OnlineSide`."""
@@ -245,12 +195,9 @@ class HardSide(PlainSide):
 
     def _reassign(self, ids: NDArray[np.int64], judge: Judge) -> None:
         if self._clusters.num_clusters > 1 and len(ids) and self._moving.candidates:
-            best = self._evidence.best(ids, self._mean, self._moment(), judge)
+            moment = (self.events ^ (self._seed << 32)) % 2**63  # another one after each batch
+            best = self._evidence.best(ids, self._mean, moment, judge)
             self.moved += self.members.move(ids, best, self.buffer.counts)
-
-    def _moment(self) -> int:
-        """What clusters are drawn by: another number after each batch."""
-        return (self.events ^ (self._seed << 32)) % 2**63
 
     def _part(self, warm: NDArray[np.int64]) -> None:
         """Give ids clusters of their own, as long as there are rows."""
@@ -265,18 +212,14 @@ class HardSide(PlainSide):
 
     def _split_crowded(self, ids: NDArray[np.int64], judge: Judge) -> None:
         """Split the clusters of these ids that have too many events, those with most first."""
-        most = self._most(self.members.all_events)
+        limit = self._moving.limit
+        most = 2 * float(limit(self.members.all_events) if callable(limit) else limit)
         while len(crowded := self.members.crowded(ids, most)):
             room = self._room(int(crowded[0]))
             if not room:
                 return
             # All at once: a split changes no vector, and so no gradient of others.
             ids = np.concatenate([ids, self._split(crowded[:room], room, most, judge)])
-
-    def _most(self, events: int) -> float:
-        """How many events a cluster may have, when there are so many in all."""
-        limit = self._moving.limit
-        return 2 * float(limit(events) if callable(limit) else limit)
 
     def _room(self, cluster: int) -> int:
         """How many clusters can be opened; two that are alike are merged if there is no other."""

@@ -13,7 +13,6 @@ from celrec.training._online_kernels import (
     add_tangent_pulls,
     choose_by_tangents,
     draw_candidates,
-    draw_candidates_by,
 )
 from celrec.training.batch import Batch
 from celrec.training.kept_events import KeptEvents
@@ -36,21 +35,14 @@ class LatestEvidence:
         self._side, self._table, self._kept, self._moving = side, table, kept, moving
 
     def best(
-        self,
-        ids: NDArray[np.int64],
-        mean: Tensor,
-        moment: int,
-        judge: Judge,
-        keys: NDArray[np.int64] | None = None,
+        self, ids: NDArray[np.int64], mean: Tensor, moment: int, judge: Judge
     ) -> NDArray[np.int64]:
         """The best cluster for each id, of its own and some that `moment` draws at random.
 
-        That is argmin_k Σ_{latest events} loss(row k) + prior/2·‖row k − mean‖². Which are drawn
-        depends on the key of the id: its place among `ids`, if none are given. Of very many
+        That is argmin_k Σ_{latest events} loss(row k) + prior/2·‖row k − mean‖². Of very many
         clusters, all ids draw from the same few thousand, others in each moment: their rows are
         fetched once, so that it takes no longer the more clusters there are.
         """
-        keys = np.arange(len(ids)) if keys is None else keys
         owner, batch = self._kept.replay(ids)
         moving, others = self._moving, self._others(moment)
         assignment = self._table.assignment.numpy()
@@ -59,7 +51,7 @@ class LatestEvidence:
             tangent = judge.tangent(self._side, batch)
         if tangent is None:
             own = assignment[ids].astype(np.int64)
-            drawn = draw_candidates_by(keys, own, len(others), moving.candidates, moment)
+            drawn = draw_candidates(own, len(others), moving.candidates, moment)
             drawn[1:] = others[drawn[1:]]
             return self._best_of(drawn, mean, owner, batch, judge)
         weight = self._table.weight.detach().numpy()
@@ -79,7 +71,6 @@ class LatestEvidence:
             tangent.vector.numpy(),
             batch.target.numpy(),
             judge.kind == "cross-entropy",
-            keys,
         )
 
     def _others(self, moment: int) -> NDArray[np.int64]:

@@ -12,6 +12,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from celrec.clustering.ranks import Ranks
+from celrec.errors import CelrecError
 
 _THREADS_END = 0.2  # seconds
 
@@ -24,7 +25,7 @@ def launched() -> Iterator[Ranks]:
     ...     ranks.size
     1
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or distributed.is_initialized():
+    if _world_size() == 1 or distributed.is_initialized():
         yield Ranks.here()
         return
     store, rank, size = next(rendezvous("env://"))
@@ -39,9 +40,22 @@ def launched() -> Iterator[Ranks]:
         time.sleep(_THREADS_END)
 
 
+def check_one_process(command: str) -> None:
+    """Complain if torchrun has started several processes for a command that is for one."""
+    if (size := _world_size()) > 1:
+        raise CelrecError(
+            f"torchrun --nproc-per-node (WORLD_SIZE={size}): {command} runs in one process for "
+            "now; start it without torchrun"
+        )
+
+
 def restarted() -> bool:
     """Whether torchrun has started the processes again after one of them had ended."""
     return _restarts() > 0
+
+
+def _world_size() -> int:
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def _restarts() -> int:

@@ -71,28 +71,14 @@ class Members:
             self._before,
         )
 
-    def gather(self, counts: NDArray[np.int64]) -> None:
-        """Begin anew: with all ids that have events, `counts`, the latest numbers first."""
-        self._begin()
-        ids = np.flatnonzero(counts)
-        assignment, none = self._table.assignment.numpy(), np.zeros_like(counts)
-        books = (self.sizes, self.events, self._head, self._after, self._before)
-        enlist(ids, none, assignment, *books)
-        self.events[:] = np.bincount(assignment[ids], counts[ids], len(self.events))
-        self.all_events = int(self.events.sum())
-
     def move(
-        self,
-        ids: NDArray[np.int64],
-        goals: NDArray[np.int64],
-        counts: NDArray[np.int64],
-        least: int = 1,
+        self, ids: NDArray[np.int64], goals: NDArray[np.int64], counts: NDArray[np.int64]
     ) -> int:
-        """Move ids to other clusters; one of the `least` last of its cluster stays.
+        """Move ids to other clusters; the last member of a cluster stays.
 
         `counts` are the events of all ids. Gives how many moved.
         """
-        return self._move(ids, goals, counts, least=least)
+        return self._move(ids, goals, counts, least=1)
 
     def merge(self, cluster: int, goal: int, counts: NDArray[np.int64]) -> None:
         """Move all members of a cluster to another one."""

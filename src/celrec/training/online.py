@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 
-from celrec.clustering.ranks import Ranks
 from celrec.embeddings.clustered import ClusteredEmbedding
-from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.shared_rows import SharedRows
 from celrec.errors import CelrecError
 from celrec.storage.room import Room
-from celrec.training._online_kernels import KNOWN_LOSSES
 from celrec.training.composed_side import ComposedSide
 from celrec.training.hard_side import HardSide
 from celrec.training.id_model import IdModel
@@ -23,13 +19,9 @@ from celrec.training.losses import LOSSES
 from celrec.training.moving import Moving
 from celrec.training.online_side import OnlineSide
 from celrec.training.online_trainer import OnlineTrainer
-from celrec.training.owned_mixtures import OwnedMixtures
-from celrec.training.owned_side import OwnedSide
 from celrec.training.personal_side import PersonalSide
 from celrec.training.plain_side import PlainSide
 from celrec.training.row_descent import Descending
-from celrec.training.shared_clusters import SharedClusters
-from celrec.training.shared_trainer import SharedTrainer
 from celrec.training.soft_side import SoftSide
 
 ASSIGNMENTS = ("soft", "hard")
@@ -105,17 +97,11 @@ class Online:
             network_rate=factor * self.network_rate,
         )
 
-    def trainer(
-        self, recommender: IdModel, ranks: Ranks | None = None, room: Room | None = None
-    ) -> OnlineTrainer:
+    def trainer(self, recommender: IdModel, room: Room | None = None) -> OnlineTrainer:
         """A trainer for a recommender, as this says.
 
-        Of several `ranks`, each has the users whose events it learns, and of all other ids those
-        that it owns: see `OwnedSide`. What is held for ids is where a `room` puts it.
+        What is held for ids is where a `room` puts it.
         """
-        ranks = ranks or Ranks.alone()
-        if ranks.size > 1:
-            self._check_ranks(recommender, ranks)
         tables = recommender.whole_tables
         sides: dict[str, OnlineSide] = {}
         for place, (name, whole) in enumerate(tables.items()):
@@ -134,17 +120,17 @@ class Online:
                     room=room,
                 )
             elif isinstance(table, ClusteredEmbedding):
-                kept: dict[str, Any] = {
-                    "seed": self.seed,
-                    "moments": self.replay or recommender.history_length > 0,
-                    "conversions": recommender.loss is LOSSES["cross-entropy"],
-                    "room": room,
-                }
-                told = (name, table, shared, self.moving, place, len(tables))
-                sides[name] = (
-                    HardSide(*told, **kept)
-                    if ranks.size == 1
-                    else SharedClusters(*told, ranks, **kept)
+                sides[name] = HardSide(
+                    name,
+                    table,
+                    shared,
+                    self.moving,
+                    place,
+                    len(tables),
+                    moments=self.replay or recommender.history_length > 0,
+                    conversions=recommender.loss is LOSSES["cross-entropy"],
+                    seed=self.seed,
+                    room=room,
                 )
             elif isinstance(table, SharedRows) and not table.needs_gradients:
                 sides[name] = PlainSide(
@@ -156,30 +142,7 @@ class Online:
                 sides[name] = PersonalSide(
                     sides[name], whole, self.own, self.own_above, place, room
                 )
-            if ranks.size > 1 and name != "users":
-                sides[name] = _owned(sides[name], ranks)
-        rate, replay = self.network_rate, self.replay
-        if ranks.size > 1:
-            return SharedTrainer(recommender, sides, rate, ranks, replay=replay, room=room)
-        return OnlineTrainer(recommender, sides, rate, replay=replay, room=room)
-
-    def _check_ranks(self, recommender: IdModel, ranks: Ranks) -> None:
-        """Complain about what only one process can learn."""
-        for name, table in recommender.whole_tables.items():
-            if not isinstance(table, PosteriorEmbedding | ClusteredEmbedding | FullEmbedding):
-                raise CelrecError(
-                    f"{ranks.size} processes cannot learn {type(table).__name__} of {name} "
-                    "together; take 'cel-lite' without personalisation, or one process"
-                )
-        if not any(recommender.loss is LOSSES[name] for name in KNOWN_LOSSES):
-            raise CelrecError(
-                f"{ranks.size} processes cannot learn a model with several outputs together; take "
-                "one process"
-            )
-        if self.moving.merge_within is not None:
-            raise CelrecError(
-                f"merge_within: {ranks.size} processes merge no rows; leave it out, or take one"
-            )
+        return OnlineTrainer(recommender, sides, self.network_rate, replay=self.replay, room=room)
 
     @torch.no_grad()
     def begin(self, recommender: IdModel, mean: float) -> None:
@@ -203,9 +166,3 @@ class Online:
                 if scalars and isinstance(table, PosteriorEmbedding):
                     weight[:, -scalars:].normal_(0, self.scalars, generator=generator)
         recommender.model.set_mean(recommender.loss.output(mean))
-
-
-def _owned(side: OnlineSide, ranks: Ranks) -> OnlineSide:
-    if isinstance(side, SharedClusters):
-        return side  # it has owners as it is
-    return OwnedMixtures(side, ranks) if isinstance(side, SoftSide) else OwnedSide(side, ranks)

@@ -11,17 +11,14 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from celrec.clustering.ranks import Ranks
 from celrec.data.columns import further
 from celrec.data.id_column import IdColumn
 from celrec.data.interactions import Interactions
 from celrec.data.seen_items import SeenItems
 from celrec.data.streams.rejected import Rejected
-from celrec.data.table_bytes import to_bytes
 from celrec.errors import CelrecError
 from celrec.storage.room import Room
 from celrec.training.batch import Batch
-from celrec.training.crew import Crew
 from celrec.training.fit import Fit
 from celrec.training.fitting_events import FittingEvents
 from celrec.training.forgetting import Forgetting
@@ -31,12 +28,10 @@ from celrec.training.known_ids import KnownIds
 from celrec.training.learned import Learned
 from celrec.training.negatives import Negatives
 from celrec.training.online_trainer import OnlineTrainer
-from celrec.training.own_users import OwnUsers, of_all
 from celrec.training.plan import LITE, Plan
 from celrec.training.run_folder import Run, with_rows, write_run
 from celrec.training.seen_file import seen_in
 from celrec.training.seen_log import LATEST_SEEN
-from celrec.training.share_of_events import ShareOfEvents
 from celrec.training.silence import Silence
 from celrec.training.state_file import load_state, save_state
 from celrec.training.stream_model import online_settings, stream_model, stream_plan
@@ -66,21 +61,16 @@ class OnlineLearner:
         forgetting: Forgetting,
         seen: SeenItems,
         trainer: OnlineTrainer | None = None,
-        own_users: OwnUsers | None = None,
-        ranks: Ranks | None = None,
         room: Room | None = None,
     ) -> None:
         """See `start` and `load`; a new trainer is made if none is given.
 
-        Of several `ranks`, each knows its own users only, and all items. What is made here lives
-        in the `room`.
+        What is made here lives in the `room`.
         """
-        self._how, self.ranks = online_settings(plan), ranks or Ranks.alone()
+        self._how = online_settings(plan)
         self.plan, self.model, self.tables = plan, model, tables
         self.forgetting, self.seen, self.room = forgetting, seen, room
-        self.trainer = self._how.trainer(model, self.ranks, room) if trainer is None else trainer
-        self.own_users = own_users or OwnUsers(self.ranks)
-        self._crew, self._users = Crew(self.ranks), self.own_users.total
+        self.trainer = self._how.trainer(model, room) if trainer is None else trainer
 
     @classmethod
     def start(
@@ -90,18 +80,12 @@ class OnlineLearner:
         *,
         expected_ids: int | None = None,
         forget_after: Silence | None = None,
-        ranks: Ranks | None = None,
         room: Room | None = None,
     ) -> OnlineLearner:
         """One that has learned nothing yet: see `OnlineRun.start`.
 
         What is held for ids is where a `room` puts it; without one, in memory.
         """
-        if ranks is not None and ranks.size > 1 and forget_after is not None:
-            raise CelrecError(
-                f"forget_after {str(forget_after)!r}: {ranks.size} processes drop nobody together; "
-                "leave it out, or take one process"
-            )
         plan = stream_plan(plan, expected_ids)
         model = stream_model(plan, columns)
         if room is not None:
@@ -111,7 +95,7 @@ class OnlineLearner:
         moments = None if forget_after is None else np.empty(0, np.int64)
         tables = {name: KnownIds(moments=moments, room=room) for name in model.whole_tables}
         seen = SeenItems(LATEST_SEEN, room)
-        return cls(plan, model, tables, forgetting, seen, ranks=ranks, room=room)
+        return cls(plan, model, tables, forgetting, seen, room=room)
 
     @classmethod
     def after(cls, fitted: Fit, plan: Plan, log: Interactions, seen: Interactions) -> OnlineLearner:
@@ -167,34 +151,6 @@ class OnlineLearner:
         learner.trainer.load_state_dict(state["trainer"])
         return learner, state["notes"]
 
-    def among(self, ranks: Ranks) -> OnlineLearner:
-        """What one of several processes has of what this one knows; this one is of no use then."""
-        if ranks.size == 1:
-            return self
-        if self.forgetting.after is not None:
-            raise CelrecError(
-                f"{ranks.size} processes cannot go on together with a run that drops silent ids "
-                f"({self.forgetting.after}); take one process"
-            )
-        users, total = self.tables["users"], len(self.tables["users"].ids)
-        own, numbers = OwnUsers(ranks).places(users.ids.ids), of_all(users.ids.ids, ranks)
-        users.keep(own)
-        self.seen.keep(own)
-        self.trainer.history.keep(own)
-        for name, side in self.trainer.sides.items():
-            known = len(self.tables[name].ids)
-            if name == "users":
-                side.share(own)
-                continue
-            side.share(np.arange(ranks.rank, known, ranks.size))
-            side.renumber(0, numbers)
-        trainer = self._how.trainer(self.model, ranks, self.room)
-        trainer.load_state_dict(self.trainer.state_dict())
-        return OnlineLearner(
-            *(self.plan, self.model, self.tables, self.forgetting, self.seen, trainer),
-            *(OwnUsers(ranks, own, total), ranks, self.room),
-        )
-
     @property
     def events(self) -> int:
         """How many events were learned, those of later passes over the same data included."""
@@ -212,9 +168,8 @@ class OnlineLearner:
 
     @property
     def known(self) -> dict[str, int]:
-        """How many ids of each kind are known, to all processes together."""
-        known = {name: len(table.ids) for name, table in self.tables.items()}
-        return known if self.ranks.size == 1 else {**known, "users": self._users}
+        """How many ids of each kind are known."""
+        return {name: len(table.ids) for name, table in self.tables.items()}
 
     @property
     def rows(self) -> dict[str, int]:
@@ -223,10 +178,7 @@ class OnlineLearner:
 
     @property
     def nbytes(self) -> dict[str, int]:
-        """Bytes of the model, of what learning needs besides, of ids, and of what was seen.
-
-        Of several processes, those of this one.
-        """
+        """Bytes of the model, of what learning needs besides, of ids, and of what was seen."""
         return {
             "model": sum(tensor.nbytes for tensor in self.model.state_dict().values()),
             "training": self.trainer.nbytes,
@@ -238,62 +190,35 @@ class OnlineLearner:
         """Predict some events, then learn them, as one batch; those that do not fit are given back.
 
         The columns are those of `Events`. If the plan asks for negatives, these are learned with
-        the events, and told after them. The first of several processes lets the others learn
-        the same: see `assist`.
+        the events, and told after them.
         """
-        if self.ranks.size > 1 and self.ranks.first:
-            self._crew.tell("learn", data=to_bytes(events))
         frame, targets, unfit = FittingEvents.of(events, self.plan, self.events)
         names = ["user", "item", *map(further, self.model.column_names)]
         if missing := [name for name in names if name not in frame.columns]:
             raise CelrecError(f"events have no column {missing[0]!r}; name it to the source")
         moments = self.forgetting.moments(frame, self.events)
-        places = self.own_users.places(frame.get_column("user"))
-        numbers = self._numbers(frame.select(names), places)
-        ids = [numbers[0], *(one[places] for one in numbers[1:])]
-        self.seen.add(*ids[:2])
-        ids, outcome, where = self._with_negatives(ids, targets[places], places, len(targets))
+        columns = zip(self.tables.values(), frame.select(names).get_columns(), strict=True)
+        numbers = [table.numbers(ids) for table, ids in columns]
+        self.seen.add(*numbers[:2])
+        ids, outcomes = self._with_negatives(numbers, targets)
         known = zip(self.tables.values(), ids[:2], strict=False)
         before = [table.counts_of(some) for table, some in known]
-        everything = np.append(targets, np.zeros(len(targets) * self.plan.negatives, np.float32))
         predictions = np.empty(0, np.float32)
-        if len(everything):
+        if len(outcomes):
             if not self.events:
-                self._begin(everything)
-            batch = Batch.of([torch.from_numpy(one) for one in ids], torch.from_numpy(outcome))
-            share = ShareOfEvents(torch.from_numpy(where), len(everything))
-            predictions = self.model.loss.prediction(self.trainer.step(batch, share=share)).numpy()
-            predictions, *before = self._told_by_all(share, predictions, *before)
+                self._begin(outcomes)
+            batch = Batch.of([torch.from_numpy(one) for one in ids], torch.from_numpy(outcomes))
+            predictions = self.model.loss.prediction(self.trainer.step(batch)).numpy()
             if not np.isfinite(predictions).all():
                 raise CelrecError(
                     f"after {self.events:,} events predictions are not finite any more; look for "
                     "targets far from all others, and start anew without them"
                 )
-            mine = None if moments is None else moments[places]
-            self.tables["users"].add(numbers[0], targets[places], mine)
-            for table, some in zip([*self.tables.values()][1:], numbers[1:], strict=True):
+            for table, some in zip(self.tables.values(), numbers, strict=True):
                 table.add(some, targets, moments)
             if kept := self.forgetting.look(self.tables, self.trainer, self.events):
                 self.seen.keep(kept.get("users"), kept.get("items"))
-        return Learned(predictions, everything, *before), unfit
-
-    def _numbers(self, frame: pl.DataFrame, places: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """The numbers of the users at these places, and of all other ids of some events."""
-        users, *others = zip(self.tables.values(), frame.get_columns(), strict=True)
-        own = users[1] if len(places) == len(frame) else users[1].gather(places)
-        return [users[0].numbers(own), *(table.numbers(ids) for table, ids in others)]
-
-    def _told_by_all(self, share: ShareOfEvents, *values: NDArray[Any]) -> list[NDArray[Any]]:
-        """What each process has for its share of a batch, for the whole batch."""
-        if self.ranks.size == 1:
-            return list(values)
-        told = torch.zeros(len(values), share.total + 1, dtype=torch.float64)
-        told[:, share.places] = torch.from_numpy(np.stack(values).astype(np.float64))
-        told[:, -1] = len(self.tables["users"].ids)
-        told = self.ranks.total(told)
-        self._users = int(told[0, -1])
-        rows = told[:, :-1].numpy()
-        return [row.astype(one.dtype) for row, one in zip(rows, values, strict=True)]
+        return Learned(predictions, outcomes, *before), unfit
 
     def run(self, source: dict[str, Any], result: dict[str, Any]) -> Run:
         """What there is now, for questions; its model is this one, which may go on to learn."""
@@ -348,19 +273,12 @@ class OnlineLearner:
         }
 
     def _with_negatives(
-        self,
-        ids: list[NDArray[np.int64]],
-        targets: NDArray[np.float32],
-        places: NDArray[np.int64],
-        total: int,
-    ) -> tuple[list[NDArray[np.int64]], NDArray[np.float32], NDArray[np.int64]]:
-        """Beside the events, as many others of items known by now as the plan asks for.
-
-        The events have these places among so many in `total`, behind which the others come.
-        """
+        self, ids: list[NDArray[np.int64]], targets: NDArray[np.float32]
+    ) -> tuple[list[NDArray[np.int64]], NDArray[np.float32]]:
+        """The events, and behind them as many of items known by now as the plan asks for."""
         count = self.plan.negatives
         if not count or not len(targets):
-            return ids, targets, places
+            return ids, targets
         users = np.tile(ids[0], count)
         negatives = Negatives.of_seen(self.seen, ids[0], len(self.tables["items"].ids))
         # Another draw for each batch, that depends on nothing but how many events there were.
@@ -368,9 +286,8 @@ class OnlineLearner:
         items = negatives.draw(torch.from_numpy(users), generator).numpy()
         further_ids = [np.tile(one, 1 + count) for one in ids[2:]]
         both = [np.concatenate([ids[0], users]), np.concatenate([ids[1], items])]
-        everywhere = np.concatenate([places + total * turn for turn in range(1 + count)])
         targets = np.concatenate([targets, np.zeros(len(users), np.float32)])
-        return both + further_ids, targets, everywhere
+        return both + further_ids, targets
 
     def _begin(self, targets: NDArray[np.float32]) -> None:
         """Let the first batch tell what targets are like."""

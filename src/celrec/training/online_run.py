@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from celrec.clustering.ranks import Ranks
 from celrec.data.atomic import atomic_folder
 from celrec.data.seen_items import SeenItems
 from celrec.data.streams.events import Events, Offset
 from celrec.errors import CelrecError
 from celrec.storage.room import Room
 from celrec.training.checkpoint_folder import CheckpointFolder
-from celrec.training.crew import Crew
 from celrec.training.id_model import IdModel
 from celrec.training.known_ids import KnownIds
 from celrec.training.learned import Learned
@@ -29,7 +25,6 @@ from celrec.training.run_folder import check_place, load_run
 from celrec.training.run_lock import RunLock, lock_run
 from celrec.training.seen_log import LATEST_SEEN, SeenLog
 from celrec.training.silence import Silence
-from celrec.training.whole_learner import whole_learner
 
 _SEEN = LATEST_SEEN
 
@@ -74,7 +69,7 @@ class OnlineRun:
         self.folder, self._lock = folder, lock
         self.learner, self.source = learner, source
         learner.seen = seen_log.seen
-        self._seen_log, self._crew = seen_log, Crew(learner.ranks)
+        self._seen_log = seen_log
         self.offset: Offset | None = None
         """Where the source goes on; None if nothing was read yet."""
         self.journal = 0
@@ -100,7 +95,6 @@ class OnlineRun:
         source: Mapping[str, Any] | None = None,
         expected_ids: int | None = None,
         forget_after: Silence | None = None,
-        ranks: Ranks | None = None,
         memory: int | None = None,
     ) -> OnlineRun:
         """A run that has learned nothing yet, in a new folder.
@@ -108,42 +102,31 @@ class OnlineRun:
         `columns` are the names of further columns of ids; `source` is noted in the checkpoints.
         `compression` must be a number of rows, or a share of the `expected_ids` of a table. Ids
         that are silent for longer than `forget_after` are dropped in time; None: no id is.
-        Of several `ranks`, the first has the run, and the others `assist`.
 
-        What is held for ids may take so many bytes of `memory`, in each process; what is more is
-        in files on the disk of the folder, which have no names and end with the process. That
-        changes no result. See `Room`. None: all is in memory.
+        What is held for ids may take so many bytes of `memory`; what is more is in files on the
+        disk of the folder, which have no names and end with the process. That changes no result.
+        See `Room`. None: all is in memory.
         """
         place = Path(folder)
         room = None if memory is None else Room(memory, place)
         learner = OnlineLearner.start(
-            plan,
-            columns,
-            expected_ids=expected_ids,
-            forget_after=forget_after,
-            ranks=ranks,
-            room=room,
+            plan, columns, expected_ids=expected_ids, forget_after=forget_after, room=room
         )
         lock = lock_run(place)
         try:
             if CheckpointFolder(place).whole():
                 raise CelrecError(f"{folder}: holds a run already; resume it, or name a new folder")
             CheckpointFolder(place).tidy()
-            run = cls(place, lock, learner, SeenLog(place, _SEEN, room), dict(source or {}))
-            told = {"plan": asdict(learner.plan), "columns": list(columns)}
-            run._crew.tell("start", {**told, "memory": memory, "run": str(place.resolve())})
+            return cls(place, lock, learner, SeenLog(place, _SEEN, room), dict(source or {}))
         except BaseException:
             lock.release()
             raise
-        return run
 
     @classmethod
-    def resume(
-        cls, folder: str | Path, ranks: Ranks | None = None, memory: int | None = None
-    ) -> OnlineRun:
+    def resume(cls, folder: str | Path, memory: int | None = None) -> OnlineRun:
         """Go on as of the latest checkpoint that is not damaged.
 
-        It does not matter how many `ranks` wrote it, nor with how much `memory`: see `start`.
+        It does not matter with how much `memory` it was written: see `start`.
         """
         place, missing = Path(folder), f"{folder}: holds no online run to go on with; start one"
         checkpoints = CheckpointFolder(place)
@@ -158,7 +141,6 @@ class OnlineRun:
             known = load_run(found.folder, room=room)
             seen_log = SeenLog.resume(place, found.about.get("seen"), known.known, _SEEN, room)
             learner, notes = OnlineLearner.load(found.folder, known, seen_log.seen, room)
-            learner = learner.among(ranks or Ranks.alone())
             run = cls(
                 *(place, lock, learner, seen_log, known.source),
                 rejected_bytes=found.about["rejected_bytes"],
@@ -167,8 +149,6 @@ class OnlineRun:
             run.notes, run.journal = notes, found.about.get("journal", 0)
             run.damaged = (*found.damaged, *seen_log.damaged)
             run._saved = run._position()
-            told = {"folder": str(found.folder.resolve()), "seen": found.about.get("seen")}
-            run._crew.tell("go on", {**told, "memory": memory, "run": str(place.resolve())})
             checkpoints.tidy(found.folder)
         except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             lock.release()
@@ -305,21 +285,15 @@ class OnlineRun:
         }
         result = {"events": self.events, "rejected": self.rejected, "late": self.late}
         kept = dict(notes or {})
-        self._crew.tell("whole")
-        whole = whole_learner(self.learner)
-        assert whole is not None  # noqa: S101  (this is the first process)
-        self._seen_log.seen = whole.seen
         with self._checkpoints.writing(self.events, about) as folder:
             about["seen"] = self._seen_log.write()
-            whole.write(folder, self.source, result, kept)
+            self.learner.write(folder, self.source, result, kept)
         self._seen_log.tidy(one.get("seen") for one in self._checkpoints.noted())
         self._saved, self.notes = position, kept
         return True
 
     def close(self) -> None:
         """Let other processes work on the run. What came after the last checkpoint is gone."""
-        with suppress(RuntimeError):  # where an error has ended the others, nobody listens
-            self._crew.tell("end")
         self._rejected.close()
         self._lock.release()
 

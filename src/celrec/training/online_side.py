@@ -65,16 +65,9 @@ class OnlineSide(ABC):
 
     by_tangent: bool = False
     """Whether events are judged by tangents."""
-    meets_others: bool = False
-    """Whether other processes wait for it, even if it has no events of its own."""
 
     def __init__(self, name: str, table: Embedding) -> None:
         self.name, self.table = name, table
-
-    @property
-    def capacity(self) -> int:
-        """It can be asked for the ids below this one without growing."""
-        return self.table.num_embeddings
 
     @property
     def counts(self) -> NDArray[np.int64]:
@@ -89,24 +82,8 @@ class OnlineSide(ABC):
         """The vectors of ids that are known, without a graph."""
 
     @abstractmethod
-    def pull(self, gradients: Tensor) -> Tensor | None:
-        """What is to be summed over processes, given the gradients at what was looked up last.
-
-        None if nobody else has what learns from them.
-        """
-
-    @abstractmethod
-    def descend(self, pulled: Tensor | None) -> None:
-        """Descend, given the sum of what `pull` gave."""
-
     def learn(self, gradients: Tensor) -> None:
-        """Both, where there is one process."""
-        self.descend(self.pull(gradients))
-
-    def tell_owners(  # noqa: B027  (most own all of it)
-        self, batch: Batch, gradients: Tensor, tangent: Tangent | None
-    ) -> None:
-        """Tell other processes of events, whose gradients come first, before they are learned."""
+        """Take a step of descent, given the gradients at what was looked up last."""
 
     def without(self, batch: Batch, vectors: Mapping[str, Tensor], judge: Judge) -> Tensor:
         """The vectors as they would be had this batch not been observed, for it comes again."""
@@ -148,13 +125,9 @@ class OnlineSide(ABC):
             "were to be kept; take a table that can"
         )
 
-    def share(self, ids: NDArray[np.int64]) -> None:
-        """The same, where other processes keep the other ids."""
-        self.keep(ids)
-
     def make_room(self, ids: Tensor) -> None:
         """Grow, if any of these ids asks for it."""
-        most, room = int(ids.max()) if len(ids) else -1, self.capacity
+        most, room = int(ids.max()) if len(ids) else -1, self.table.num_embeddings
         if most >= room:  # by an eighth at least: to grow takes time for all ids
             self.grow(max(most + 1, room * 9 // 8))
 
@@ -163,25 +136,6 @@ class OnlineSide(ABC):
 
         `numbers` tells those by what they were, −1 for ids that are gone.
         """
-
-    def about_ids(self, ids: int) -> dict[str, Tensor]:
-        """All that is kept of each of the first ids, by name, with a row for each."""
-        raise CelrecError(
-            f"several processes cannot keep what {type(self).__name__} holds of {ids:,} ids; "
-            "take one process"
-        )
-
-    def take_up_ids(self, state: dict[str, Tensor]) -> None:
-        """Take up what `about_ids` told, of as many ids as there are."""
-        raise NotImplementedError
-
-    def same_everywhere(self) -> list[Tensor]:
-        """What must be the same on all processes, where that is worth a look."""
-        return []
-
-    def take_up_rows(self, other: OnlineSide) -> None:
-        """Take up all that does not belong to single ids from a side of the same kind."""
-        raise NotImplementedError
 
     @property
     @abstractmethod

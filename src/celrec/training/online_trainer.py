@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from celrec.clustering.ranks import Ranks
 from celrec.data.replay_buffer import ReplayBuffer
 from celrec.storage.room import Room
 from celrec.training.batch import Batch
@@ -19,7 +17,6 @@ from celrec.training.id_model import HISTORY, IdModel
 from celrec.training.losses import LOSSES
 from celrec.training.one_thread import one_thread
 from celrec.training.online_side import OnlineSide, Tangent
-from celrec.training.share_of_events import ShareOfEvents
 
 _PARTNERS = {"users": ("items", "item"), "items": ("users", "user")}
 """The side opposite to each, and the name of its ids in a batch."""
@@ -54,14 +51,9 @@ class OnlineTrainer:
         network_rate: float = 1e-3,
         *,
         replay: bool = False,
-        ranks: Ranks | None = None,
         room: Room | None = None,
     ) -> None:
-        """With `replay`, the latest events of the ids in a batch are learned with it.
-
-        Of several `ranks`, each learns a share of every batch, at the same time.
-        """
-        self._ranks = ranks or Ranks.alone()
+        """With `replay`, the latest events of the ids in a batch are learned with it."""
         self.recommender, self.sides = recommender, dict(sides)
         held = {id(p) for table in recommender.whole_tables.values() for p in table.parameters()}
         self._network = [p for p in recommender.parameters() if id(p) not in held]
@@ -79,21 +71,18 @@ class OnlineTrainer:
     @one_thread()
     # What is not finite is told of by those who look at the outputs.
     @np.errstate(over="ignore", invalid="ignore")
-    def step(
-        self, batch: Batch, *, again: bool = False, share: ShareOfEvents | None = None
-    ) -> Tensor:
+    def step(self, batch: Batch, *, again: bool = False) -> Tensor:
         """Learn from a batch of events; what the model put out for them before.
 
-        With `again` the events were learned before: in another pass over the same data. `share`
-        tells which events of a batch of several processes these are.
+        With `again` the events were learned before: in another pass over the same data.
         """
         count = len(batch.user)
-        if share is None:
-            share = ShareOfEvents(torch.arange(count), count)
-        if not share.total:
+        if not count:
             return torch.empty(0)
-        self._make_room(batch)
-        batch = self._with_history(batch._replace(moment=self.events + share.places))
+        for side, ids in zip(self.sides.values(), batch.ids(), strict=True):
+            side.make_room(ids)
+        moments = self.events + torch.arange(count)
+        batch = self._with_history(batch._replace(moment=moments))
         learned = self._with_latest(batch) if self._replay and not again else batch
         vectors = self._look_up(learned)
         known = vectors
@@ -116,16 +105,16 @@ class OnlineTrainer:
                 tangents[name] = Tangent(
                     outputs.detach()[:count], slope, leaves[name].detach()[:count]
                 )
-        self._descend(batch, learned, pulls, gradients[len(leaves) :], share, tangents)
+        self._descend(learned, pulls, gradients[len(leaves) :])
         with torch.no_grad():
             outputs = outputs[:count]
             before = {name: vector[:count] for name, vector in vectors.items()}
             for (name, side), ids in zip(self.sides.items(), batch.ids(), strict=True):
                 self._observe(side, batch, ids, before, tangents.get(name), again=again)
         if self.recommender.history_length and not again:
-            moments = (self.events + share.places).numpy()
-            self.history.insert(batch.user.numpy(), item=batch.item.numpy(), moment=moments)
-        self.events += share.total
+            columns = {"item": batch.item.numpy(), "moment": moments.numpy()}
+            self.history.insert(batch.user.numpy(), **columns)
+        self.events += count
         return outputs.detach()
 
     @property
@@ -142,13 +131,13 @@ class OnlineTrainer:
     ) -> Tensor:
         """See `Judge`."""
         if vectors is None:
-            batch, vectors = self._known(side, batch)
+            batch, vectors = self._known(batch)
         outputs = self.recommender.output_from(batch, {**vectors, side: candidates})
         return self.recommender.loss.of_samples(outputs, batch.target)
 
     def gradients(self, side: str, batch: Batch) -> Tensor:
         """See `Judge`."""
-        batch, vectors = self._known(side, batch)
+        batch, vectors = self._known(batch)
         with torch.enable_grad():
             own = vectors[side].requires_grad_()
             outputs = self.recommender.output_from(batch, vectors)
@@ -162,11 +151,11 @@ class OnlineTrainer:
         if self.recommender.model.linear and side in _PARTNERS:
             partner, ids = _PARTNERS[side]
             if vectors is None:
-                vectors = {partner: self._found(partner, getattr(batch, ids))}
+                vectors = {partner: self.sides[partner].lookup(getattr(batch, ids))}
             constant, slope = self.recommender.model.line(vectors[partner])
             return Tangent(constant, slope, torch.zeros_like(slope))
         if vectors is None:
-            batch, vectors = self._known(side, batch)
+            batch, vectors = self._known(batch)
         with torch.enable_grad():
             own = vectors[side].detach().requires_grad_()
             outputs = self.recommender.output_from(batch, {**vectors, side: own})
@@ -175,15 +164,10 @@ class OnlineTrainer:
             slope = torch.autograd.grad(outputs.sum(), own, materialize_grads=True)[0]
         return Tangent(outputs.detach(), slope.contiguous(), own.detach())
 
-    def _known(self, side: str, batch: Batch) -> tuple[Batch, dict[str, Tensor]]:
-        """Events that are kept for one table, with their histories, and the vectors there."""
-        del side
+    def _known(self, batch: Batch) -> tuple[Batch, dict[str, Tensor]]:
+        """Kept events with their histories, and the vectors there."""
         batch = self._with_history(batch)
         return batch, self._look_up(batch)
-
-    def _found(self, name: str, ids: Tensor) -> Tensor:
-        """The vectors of ids in kept events."""
-        return self.sides[name].lookup(ids)
 
     def _observe(
         self,
@@ -201,7 +185,7 @@ class OnlineTrainer:
             batch, ids = batch.at(mine), ids[mine]
             vectors = {name: vector[mine] for name, vector in vectors.items()}
             tangent = None if tangent is None else Tangent(*(part[mine] for part in tangent))
-        if len(ids) or side.meets_others:
+        if len(ids):
             side.observe(batch, ids, vectors, self, again=again, tangent=tangent)
 
     def present(self, users: Tensor) -> Batch:
@@ -261,35 +245,15 @@ class OnlineTrainer:
         for name, side in self.sides.items():
             side.load_state_dict(state["sides"][name])
 
-    @torch.no_grad()
-    def take_up_network(self, other: OnlineTrainer) -> None:
-        """Take up all that is no table, and how many events there were."""
-        self.events = other.events
-        self.recommender.model.load_state_dict(other.recommender.model.state_dict())
-        for parameter, learned in zip(self._network, other._network, strict=True):
-            parameter.copy_(learned)
-        if self._optimizer is not None and other._optimizer is not None:
-            self._optimizer.load_state_dict(other._optimizer.state_dict())
-
-    def _make_room(self, batch: Batch) -> None:
-        for side, ids in zip(self.sides.values(), batch.ids(), strict=True):
-            side.make_room(ids)
-
-    def _look_up(
-        self, batch: Batch, lookup: Callable[[str, Tensor], Tensor] | None = None
-    ) -> dict[str, Tensor]:
-        """The vectors of all ids in a batch; items of the history are looked up with the others.
-
-        By the sides, unless another `lookup` is given, which is told the name of the table.
-        """
+    def _look_up(self, batch: Batch) -> dict[str, Tensor]:
+        """The vectors of all ids in a batch; items of the history are looked up with the others."""
         vectors = {}
         for (name, side), ids in zip(self.sides.items(), batch.ids(), strict=True):
-            find = side.lookup if lookup is None else partial(lookup, name)
             if batch.history is None or name != "items":
-                vectors[name] = find(ids)
+                vectors[name] = side.lookup(ids)
                 continue
             there = batch.history >= 0
-            together = find(torch.cat([ids, batch.history[there]]))
+            together = side.lookup(torch.cat([ids, batch.history[there]]))
             vectors[name] = together[: len(ids)]
             history = together.new_zeros(*there.shape, together.shape[1])
             history[there] = together[len(ids) :]
@@ -297,31 +261,17 @@ class OnlineTrainer:
         return vectors
 
     def _descend(
-        self,
-        batch: Batch,
-        learned: Batch,
-        gradients: dict[str, Tensor],
-        network: Sequence[Tensor],
-        share: ShareOfEvents,
-        tangents: Mapping[str, Tangent],
+        self, learned: Batch, gradients: Mapping[str, Tensor], network: Sequence[Tensor]
     ) -> None:
-        """`learned` is the batch, and kept events behind it."""
-        pulled = {}
+        """Let tables and network learn from the gradients of the loss, summed over the events."""
         for name, side in self.sides.items():
             gradient = gradients[name]
             if learned.history is not None and name == "items":
                 gradient = torch.cat([gradient, gradients[HISTORY][learned.history >= 0]])
-            side.tell_owners(batch, gradient, tangents.get(name))
-            pulled[name] = side.pull(gradient)
-        kept = torch.tensor([float(len(learned.user) - len(batch.user))])
-        parts = [*(p for p in pulled.values() if p is not None), *network, kept]
-        *parts, kept = self._ranks.totals(parts)
-        totals = iter(parts)
-        for name, side in self.sides.items():
-            side.descend(None if pulled[name] is None else next(totals))
+            side.learn(gradient)
         if self._optimizer is not None:
-            for parameter, gradient in zip(self._network, totals, strict=True):
-                parameter.grad = gradient / (share.total + int(kept))
+            for parameter, gradient in zip(self._network, network, strict=True):
+                parameter.grad = gradient / len(learned.user)
             self._optimizer.step()
 
     def _with_history(self, batch: Batch) -> Batch:

@@ -56,16 +56,12 @@ class PersonalSide(OnlineSide):
         self._looked_up = self._personal.own_of(ids)
         return self._inner.lookup(ids) + self._personal.offsets(ids)
 
-    def pull(self, gradients: Tensor) -> Tensor | None:
+    def learn(self, gradients: Tensor) -> None:
         """See `OnlineSide`."""
         has = self._looked_up >= 0
         if bool(has.any()):
             self._descent.step(self._looked_up[has], gradients[has])
-        return self._inner.pull(gradients)
-
-    def descend(self, pulled: Tensor | None) -> None:
-        """See `OnlineSide`."""
-        self._inner.descend(pulled)
+        self._inner.learn(gradients)
 
     def without(self, batch: Batch, vectors: Mapping[str, Tensor], judge: Judge) -> Tensor:
         """See `OnlineSide`."""

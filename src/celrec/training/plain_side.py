@@ -44,12 +44,9 @@ class PlainSide(OnlineSide):
         self._looked_up = self._rows.row_of(ids)
         return self._rows.weight.detach().index_select(0, self._looked_up)
 
-    def pull(self, gradients: Tensor) -> None:
+    def learn(self, gradients: Tensor) -> None:
         """See `OnlineSide`."""
         self._descent.step(self._looked_up, gradients)
-
-    def descend(self, pulled: Tensor | None) -> None:
-        """See `OnlineSide`: that is done."""
 
     def grow(self, ids: int) -> None:
         """See `OnlineSide`."""
@@ -74,29 +71,6 @@ class PlainSide(OnlineSide):
         if self._how.non_negative:
             rows.abs_()
 
-    def about_ids(self, ids: int) -> dict[str, Tensor]:
-        """See `OnlineSide`. Only where ids have their own rows."""
-        if not isinstance(self.table, FullEmbedding):
-            return super().about_ids(ids)
-        rows = self.table.weight.detach()[:ids]
-        squares = self._descent.state_dict()["squares"][:ids]
-        return {"rows": rows, "squares": squares}
-
-    def take_up_ids(self, state: dict[str, Tensor]) -> None:
-        """See `OnlineSide`."""
-        count, squares = len(state["rows"]), self._descent.state_dict()["squares"]
-        self._rows.weight.detach()[:count] = state["rows"]
-        squares[:count] = state["squares"]
-
-    def take_up_rows(self, other: OnlineSide) -> None:
-        """See `OnlineSide`: that of unseen ids."""
-        for mine, others in zip(self._unseen(), _as_plain(other)._unseen(), strict=True):
-            mine.copy_(others)
-
-    def _unseen(self) -> tuple[Tensor, Tensor]:
-        """The row of unseen ids, and the sums of its descent."""
-        return self._rows.weight.detach()[-1:], self._descent.state_dict()["squares"][-1:]
-
     @property
     def nbytes(self) -> int:
         """What the descent holds."""
@@ -109,8 +83,3 @@ class PlainSide(OnlineSide):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """See `OnlineSide`."""
         self._descent.load_state_dict(state["descent"])
-
-
-def _as_plain(side: OnlineSide) -> PlainSide:
-    assert isinstance(side, PlainSide)  # noqa: S101  (the same plan makes the same sides)
-    return side

@@ -81,21 +81,6 @@ class SoftSide(OnlineSide):
         weigh(self._rows.evidence.numpy(), ids.numpy(), _VALUES, self._weights)
         return torch.from_numpy(self._weights @ rows)
 
-    @property
-    def rows(self) -> Tensor:
-        """The rows that are there."""
-        return torch.from_numpy(self._numbers())
-
-    def evidence_of(self, ids: Tensor) -> Tensor:
-        """What is known of ids, or of unseen ones where they are below 0."""
-        return self._rows.evidence[ids]
-
-    def weighed(self, evidence: Tensor) -> Tensor:
-        """The weights of the rows that are there, given such evidence."""
-        weights = np.empty((len(evidence), self._rows.num_rows), np.float32)
-        weigh(evidence.numpy(), np.arange(len(evidence)), _VALUES, weights)
-        return torch.from_numpy(weights)
-
     def without(self, batch: Batch, vectors: Mapping[str, Tensor], judge: Judge) -> Tensor:
         """See `OnlineSide`: w_k·exp(loss_k/τ) are the weights without an event."""
         count, rows = len(batch.user), self._rows.weight.detach()[: self._rows.num_rows]
@@ -121,25 +106,13 @@ class SoftSide(OnlineSide):
         losses: NDArray[np.float32] = LOSSES[judge.kind].of_samples(outputs, target).numpy()
         return losses
 
-    def pull(self, gradients: Tensor) -> Tensor:
-        """A row's gradient is the sum over the batch, each with the row's weight there.
-
-        The last column is the sum of the weights.
-        """
-        pulled = np.empty((self._weights.shape[1], gradients.shape[1] + 1), np.float32)
-        # So small products are several times as fast in NumPy.
-        pulled[:, :-1] = self._weights.T @ gradients.numpy()
-        pulled[:, -1] = self._weights.sum(0)
-        self._learned = self._weights, gradients  # others may look up before these are seen
-        return torch.from_numpy(pulled)
-
-    def descend(self, pulled: Tensor | None) -> None:
-        """See `OnlineSide`."""
-        assert pulled is not None  # noqa: S101  (it is what `pull` gave)
-        numbers = pulled.numpy()
-        slopes, weights = np.ascontiguousarray(numbers[:, :-1]), numbers[:, -1:]
+    def learn(self, gradients: Tensor) -> None:
+        """A row's gradient is the sum over the batch, each with the row's weight there."""
+        weights = self._weights
+        slopes = weights.T @ gradients.numpy()  # several times as fast in NumPy, where it is small
         if self._how.average:
-            slopes /= np.maximum(weights, 1)
+            slopes /= np.maximum(weights.sum(0), 1)[:, None]
+        self._learned = weights, gradients  # others may look up before these are seen
         self._descent.descend(np.arange(len(slopes)), slopes)
 
     def observe(
@@ -256,28 +229,6 @@ class SoftSide(OnlineSide):
             value -= value.amin(1, keepdim=True)
             value = value.clamp(max=IMPOSSIBLE - 1).round().to(torch.uint8)
             new.copy_(torch.where(new == IMPOSSIBLE, new, value))
-
-    def about_ids(self, ids: int) -> dict[str, Tensor]:
-        """See `OnlineSide`."""
-        counts = torch.zeros(ids, dtype=torch.int64)
-        known = self.counts[:ids]
-        counts[: len(known)] = torch.from_numpy(known.copy())
-        return {"evidence": self._rows.evidence[:ids], "counts": counts}
-
-    def take_up_ids(self, state: dict[str, Tensor]) -> None:
-        """See `OnlineSide`."""
-        self._rows.evidence[: len(state["evidence"])] = state["evidence"]
-        self._counter.load_state_dict({"width": 0, "counts": state["counts"], "columns": {}})
-
-    def take_up_rows(self, other: OnlineSide) -> None:
-        """See `OnlineSide`."""
-        assert isinstance(other, SoftSide)  # noqa: S101  (the same plan makes the same sides)
-        rows, others = self._rows.state_dict(), other._rows.state_dict()
-        for name in ("weight", "_active"):
-            rows[name].copy_(others[name])
-        self._rows.evidence[-1] = other._rows.evidence[-1]
-        self._descent.load_state_dict(other._descent.state_dict())
-        self._batches = other._batches
 
     @property
     def nbytes(self) -> int:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 
 class Waiting:
@@ -14,8 +12,6 @@ class Waiting:
     >>> waiting = Waiting()
     >>> waiting.add(np.array([4, 7]))
     >>> waiting.add(np.array([1, 4]))
-    >>> waiting.all(), waiting.flags(6)
-    (array([1, 4, 7]), tensor([0, 1, 0, 0, 1, 0], dtype=torch.uint8))
     >>> waiting.taken(), waiting.all()
     (array([1, 4, 7]), array([], dtype=int64))
     """
@@ -47,9 +43,3 @@ class Waiting:
     def keep(self, ids: NDArray[np.int64]) -> None:
         """Let only these remain of all ids, which ascend, numbered anew from 0."""
         self._parts = [np.flatnonzero(np.isin(ids, self.all()))]
-
-    def flags(self, ids: int) -> Tensor:
-        """Which of the first ids are waiting: 1, others 0."""
-        found, waiting = torch.zeros(ids, dtype=torch.uint8), self.all()
-        found[torch.from_numpy(waiting[waiting < ids])] = 1
-        return found
