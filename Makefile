@@ -36,7 +36,7 @@ bench: install
 
 # Bring the tables in README.md and RESULTS.md up to what is in results/.
 results: install
-	$(BIN)/python -c 'from pathlib import Path; from celrec.experiments.results_page import filled; \
+	$(BIN)/python -c 'from pathlib import Path; from reproduce.results_page import filled; \
 		[page.write_text(filled(page.read_text(), "results")) \
 		for page in map(Path, ("README.md", "RESULTS.md"))]'
 

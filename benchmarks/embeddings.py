@@ -27,6 +27,7 @@ from _timing import seconds_each
 from torch import Tensor, nn
 
 from celrec import Interactions
+from celrec.config.methods import METHODS, Request
 from celrec.data.id_map import IdMap
 from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
@@ -35,9 +36,8 @@ from celrec.embeddings.hash_code import HashCodeEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.prehash_history import HistoryPreHashEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
-from celrec.training.denormals import flushed_denormals
-from celrec.training.hash_gnn import HashGnn, hash_codes
-from celrec.training.methods import METHODS, Request
+from celrec.offline.hash_gnn import HashGnn, hash_codes
+from celrec.runtime.threads import flushed_denormals
 
 IDS, DIM, SHARE, BATCH = 1_000_000, 64, 0.01, 65_536
 REPEATS, BATCHES = 9, 5

@@ -8,8 +8,8 @@ by what it prints.
 """
 
 from celrec import Plan, Split, load_dataset
-from celrec.training.building import make_model
-from celrec.training.denormals import flushed_denormals
+from celrec.config.building import make_model
+from celrec.runtime.threads import flushed_denormals
 
 _SWEEPS = 15
 _CASES = (("modulo", 200, 8), ("ae", 40, 8), ("modulo", 240, 2), ("ae", 80, 2))

@@ -25,11 +25,11 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 
-from celrec.data.streams.events import Events
-from celrec.experiments.conversion_stream import ConversionStream
-from celrec.storage.byte_size import byte_size
-from celrec.training.online_run import OnlineRun
-from celrec.training.plan import Plan
+from celrec.config.plan import Plan
+from celrec.runs.online_run import OnlineRun
+from celrec.runtime.memory_budget import byte_size
+from celrec.streams.events import Events
+from reproduce.conversion_stream import ConversionStream
 
 _BATCH = 8192
 

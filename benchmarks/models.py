@@ -21,16 +21,15 @@ from _timing import seconds_each
 from torch import Tensor, nn
 
 from celrec import Interactions, Plan, Split
+from celrec.config.building import make_model
 from celrec.models.deepfm import DeepFM
 from celrec.models.din import DIN
-from celrec.models.history import History
-from celrec.models.interaction import Interaction
-from celrec.training.building import make_model
-from celrec.training.denormals import flushed_denormals
-from celrec.training.id_model import IdModel
-from celrec.training.minibatch import Minibatch, MinibatchDescent
-from celrec.training.offline_training import OfflineTraining
-from celrec.training.samples import Samples
+from celrec.models.interaction import History, Interaction
+from celrec.offline.minibatch import Minibatch, MinibatchDescent
+from celrec.offline.samples import Samples
+from celrec.offline.training import OfflineTraining
+from celrec.recommender.id_model import IdModel
+from celrec.runtime.threads import flushed_denormals
 
 _DIM, _BATCH, _CANDIDATES, _LENGTH = 64, 2048, 50, 20
 

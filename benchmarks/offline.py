@@ -19,14 +19,14 @@ import torch
 from _ratings import ratings
 
 from celrec import Interactions, Split
-from celrec.clustering.reassignment import Reassignment
+from celrec.cel.reassignment import Reassignment
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
-from celrec.training.denormals import flushed_denormals
-from celrec.training.factorisation import Factorisation
-from celrec.training.gradient_descent import Descent, GradientDescent
-from celrec.training.offline import Offline, Schedule
-from celrec.training.offline_training import OfflineTraining
+from celrec.offline.config import Offline, Schedule
+from celrec.offline.gradient_descent import Descent, GradientDescent
+from celrec.offline.training import OfflineTraining
+from celrec.recommender.factorisation import Factorisation
+from celrec.runtime.threads import flushed_denormals
 
 _RANK, _STEPS = 64, 1500
 _HOW = Descent(l2=4.0, shrink_to_mean=500.0)

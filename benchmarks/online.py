@@ -16,11 +16,11 @@ import numpy as np
 import torch
 
 from celrec import Interactions, load_dataset
-from celrec.training.batch import Batch
-from celrec.training.building import make_model
-from celrec.training.online_trainer import OnlineTrainer
-from celrec.training.plan import Plan
-from celrec.training.stream_model import stream_model
+from celrec.config.building import make_model
+from celrec.config.plan import Plan
+from celrec.online.stream_model import stream_model
+from celrec.online.trainer import OnlineTrainer
+from celrec.recommender.batch import Batch
 
 _METHODS = {
     "modulo": ("modulo", "online"),

@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from celrec import load_dataset
+from celrec.config.plan import Plan
 from celrec.evaluation.comparison import (
     CLUSTERED,
     PENALTIES,
@@ -26,7 +27,6 @@ from celrec.evaluation.comparison import (
     clustered_instead,
 )
 from celrec.evaluation.comparison_plot import draw_comparison
-from celrec.training.plan import Plan
 
 _SIZES = {"ml-100k": ("84", "17", "8"), "ml-1m": ("200", "40", "20")}
 _LARGER = {"ml-100k": (), "ml-1m": ("400", "750")}

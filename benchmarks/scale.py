@@ -14,11 +14,11 @@ import time
 
 import numpy as np
 import torch
-from online import batches_of, make_trainer
 
-from celrec.experiments.conversion_stream import ConversionStream
-from celrec.training.online_learner import OnlineLearner
-from celrec.training.plan import Plan
+from celrec.config.plan import Plan
+from celrec.runs.online_learner import OnlineLearner
+from online import batches_of, make_trainer
+from reproduce.conversion_stream import ConversionStream
 
 _PRESETS = {
     "modulo": ("modulo", "online"),

@@ -27,8 +27,8 @@ import polars as pl
 
 from celrec import Planted
 from celrec.cli.online import opened_run
-from celrec.data.streams.events import Events
-from celrec.training.online_run import OnlineRun
+from celrec.runs.online_run import OnlineRun
+from celrec.streams.events import Events
 
 _USERS, _ITEMS, _ROWS = 943, 1_682, 100_000
 _ASKING, _SENDING, _RATE = 4, 128, 1_000

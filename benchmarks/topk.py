@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from celrec.data.seen_items import SeenItems
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
-from celrec.serving.top_k import TopK
-from celrec.training.factorisation import Factorisation
+from celrec.inference.top_k import TopK
+from celrec.recommender.factorisation import Factorisation
 
 ITEMS, CLUSTERS, USERS, DIM, K = 1_000_000, 10_000, 10_000, 64, 10
 _TURN = 1_000

@@ -13,7 +13,7 @@ from deepctr_torch.models import DeepFM
 from torch.nn import functional
 
 import celrec
-from celrec.clustering.reassignment import Reassignment
+from celrec.cel.reassignment import Reassignment
 from clicks import Result, batches_of, columns, load_clicks, show
 
 EPOCHS = 6

@@ -15,16 +15,16 @@ from rich.table import Table
 
 from celrec import BiasModel, Split, load_dataset
 from celrec.cli.main import main as celrec
+from celrec.config.plan import Plan
 from celrec.data.datasets.library import cache_folder
-from celrec.evaluation.accuracy import Accuracy
-from celrec.reporting.reference import Reference
+from celrec.evaluation.metrics import Accuracy
+from celrec.inference.top_items import best_items
+from celrec.offline.fit import fit
+from celrec.recommender.model import Model
+from celrec.reporting.evaluator import Yardstick
+from celrec.reporting.run_comparison import Reference
 from celrec.reporting.run_data import RunData
-from celrec.reporting.yardstick import Yardstick
-from celrec.serving.best_items import best_items
-from celrec.training.fit import fit
-from celrec.training.model import Model
-from celrec.training.plan import Plan
-from celrec.training.run_folder import load_run, save_run
+from celrec.runs.run_folder import load_run, save_run
 
 console = Console(highlight=False)
 

@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, SequentialSampler
 
 import celrec
-from celrec.clustering.reassignment import Reassignment
+from celrec.cel.reassignment import Reassignment
 from clicks import Result, batches_of, columns, load_clicks, show
 
 EPOCHS_BEFORE, EPOCHS_AFTER = 3, 3

@@ -13,13 +13,13 @@ import torch
 
 import celrec
 from celrec.embeddings.full import FullEmbedding
-from celrec.evaluation.adjusted_rand_index import adjusted_rand_index
 from celrec.evaluation.cell_file import CellFile
-from celrec.experiments.drawing import COLOURS, MARKERS, drawing
-from celrec.experiments.registry import find_experiment
-from celrec.experiments.trial_table import TrialTable
-from celrec.training.factorisation import Factorisation
-from celrec.training.least_squares import AlternatingLeastSquares, LeastSquares
+from celrec.evaluation.cluster_diagnostics import adjusted_rand_index
+from celrec.offline.least_squares import AlternatingLeastSquares, LeastSquares
+from celrec.recommender.factorisation import Factorisation
+from reproduce.drawing import COLOURS, MARKERS, drawing
+from reproduce.registry import find_experiment
+from reproduce.trial_table import TrialTable
 
 HOME = Path(__file__).parents[1]
 

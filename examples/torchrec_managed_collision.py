@@ -12,9 +12,9 @@ from torchrec.modules.mc_embedding_modules import ManagedCollisionEmbeddingBagCo
 from torchrec.modules.mc_modules import ManagedCollisionCollection
 
 import celrec
-from celrec.clustering.bag_evidence import BagEvidence
-from celrec.clustering.managed_collision import ClusterCollisionModule
-from celrec.clustering.reassignment import Reassignment
+from celrec.cel.bag_evidence import BagEvidence
+from celrec.cel.reassignment import Reassignment
+from celrec.cel.torchrec import ClusterCollisionModule
 from clicks import Result, batches_of, columns, load_clicks, show
 
 EPOCHS, DIM = 5, 16

@@ -4,8 +4,8 @@ import doctest
 import re
 from pathlib import Path
 
+from celrec.config.presets import PRESETS
 from celrec.models.registry import MODELS
-from celrec.training.presets import PRESETS
 
 GUIDE = Path(__file__).parents[1] / "CONTRIBUTING.md"
 

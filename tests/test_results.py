@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from celrec.experiments.results_page import filled
+from reproduce.results_page import filled
 
 ROOT = Path(__file__).parents[1]
 

@@ -6,12 +6,10 @@ from torch import nn
 
 from celrec import CelrecError
 from celrec.embeddings.adaptive import AdaptiveEmbedding
-from celrec.embeddings.embedding import Embedding
+from celrec.embeddings.embedding import Embedding, Memory, Traits
 from celrec.embeddings.full import FullEmbedding
-from celrec.embeddings.memory import Memory
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.embeddings.robe import RobeEmbedding
-from celrec.embeddings.traits import Traits
 from celrec.testing import check_embedding
 
 

@@ -11,9 +11,10 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from celrec.clustering.clusterer import Clusterer as Clusterer
-    from celrec.clustering.clusterize import clusterize as clusterize
-    from celrec.clustering.declusterize import declusterize as declusterize
+    from celrec.cel.clusterer import Clusterer as Clusterer
+    from celrec.cel.clusterize import clusterize as clusterize
+    from celrec.cel.declusterize import declusterize as declusterize
+    from celrec.config.plan import Plan as Plan
     from celrec.data.datasets.library import load_dataset as load_dataset
     from celrec.data.description import Description as Description
     from celrec.data.histories import Histories as Histories
@@ -27,32 +28,31 @@ if TYPE_CHECKING:
     from celrec.embeddings.clustered_bag import ClusteredEmbeddingBag as ClusteredEmbeddingBag
     from celrec.errors import CelrecError as CelrecError
     from celrec.estimator.recommender import Recommender as Recommender
-    from celrec.training.bias_model import BiasModel as BiasModel
-    from celrec.training.fit import fit as fit
-    from celrec.training.online_run import OnlineRun as OnlineRun
-    from celrec.training.plan import Plan as Plan
+    from celrec.offline.fit import fit as fit
+    from celrec.recommender.bias_model import BiasModel as BiasModel
+    from celrec.runs.online_run import OnlineRun as OnlineRun
 
 __version__ = version("celrec")
 
 _HOMES = {
-    "BiasModel": "celrec.training.bias_model",
+    "BiasModel": "celrec.recommender.bias_model",
     "CelrecError": "celrec.errors",
     "ClusteredEmbedding": "celrec.embeddings.clustered",
     "ClusteredEmbeddingBag": "celrec.embeddings.clustered_bag",
-    "Clusterer": "celrec.clustering.clusterer",
+    "Clusterer": "celrec.cel.clusterer",
     "Description": "celrec.data.description",
     "Histories": "celrec.data.histories",
     "IdMap": "celrec.data.id_map",
     "Interactions": "celrec.data.interactions",
-    "OnlineRun": "celrec.training.online_run",
-    "Plan": "celrec.training.plan",
+    "OnlineRun": "celrec.runs.online_run",
+    "Plan": "celrec.config.plan",
     "Planted": "celrec.data.planted",
     "Recommender": "celrec.estimator.recommender",
     "Split": "celrec.data.split",
     "UNSEEN": "celrec.data.id_map",
-    "clusterize": "celrec.clustering.clusterize",
-    "declusterize": "celrec.clustering.declusterize",
-    "fit": "celrec.training.fit",
+    "clusterize": "celrec.cel.clusterize",
+    "declusterize": "celrec.cel.declusterize",
+    "fit": "celrec.offline.fit",
     "load_dataset": "celrec.data.datasets.library",
     "read": "celrec.data.reading",
 }

@@ -5,8 +5,8 @@ import pytest
 
 from celrec import Planted
 from celrec.cli.main import main
-from celrec.training.methods import METHODS
-from celrec.training.presets import PRESETS
+from celrec.config.methods import METHODS
+from celrec.config.presets import PRESETS
 
 
 @pytest.fixture(autouse=True)

@@ -9,10 +9,10 @@ import torch
 
 from celrec import Planted, read
 from celrec.cli.main import main
-from celrec.serving.safetensors_file import read_safetensors
-from celrec.serving.scorer import Scorer
-from celrec.training.presets import PRESETS
-from celrec.training.run_folder import load_run
+from celrec.config.presets import PRESETS
+from celrec.inference.graph_files import read_safetensors
+from celrec.inference.scorer import Scorer
+from celrec.runs.run_folder import load_run
 
 
 @pytest.fixture(scope="module")

@@ -17,19 +17,19 @@ import torch
 from celrec import Planted
 from celrec.cli import _online_display
 from celrec.cli.main import main
-from celrec.training import forgetting
-from celrec.training.checkpoint_folder import CheckpointFolder
-from celrec.training.online_run import OnlineRun
-from celrec.training.run_folder import load_run
-from celrec.training.state_file import load_state
-from tests.data.streams.conftest import redis_server, redis_stream  # noqa: F401
+from celrec.online import eviction as forgetting
+from celrec.runs.checkpoint_folder import CheckpointFolder
+from celrec.runs.online_run import OnlineRun
+from celrec.runs.run_folder import load_run
+from celrec.runtime.state_file import load_state
+from tests.streams.conftest import redis_server, redis_stream  # noqa: F401
 
 # Runs the command in processes of its own, as often as it is told, and kills them if it is told.
 FORKER = """
 import json, os, signal, sys, time
 import numba, torch
-import celrec.cli._online_display, celrec.data.streams.opening, celrec.training.following
-import celrec.data.streams.redis_source
+import celrec.cli._online_display, celrec.streams.opening, celrec.runs.following
+import celrec.streams.redis_source
 from celrec.cli.main import main
 torch.set_num_threads(1)  # threads do not survive a fork
 os.fsync = lambda handle: None  # the kernel outlives the kill

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from celrec.cli.main import main
-from celrec.training.checkpoint_folder import CheckpointFolder
-from celrec.training.state_file import load_state
-from tests.data.streams.conftest import (  # noqa: F401
+from celrec.runs.checkpoint_folder import CheckpointFolder
+from celrec.runtime.state_file import load_state
+from tests.streams.conftest import (  # noqa: F401
     kafka_cluster,
     kafka_topic,
     redis_server,

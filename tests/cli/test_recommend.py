@@ -7,12 +7,12 @@ import pytest
 
 from celrec import Planted, Split, read
 from celrec.cli.main import main
+from celrec.config.presets import PRESETS
 from celrec.evaluation.ranking import Ranking
-from celrec.serving.top_items import TopItems
-from celrec.serving.top_k import TopK
-from celrec.training.presets import PRESETS
-from celrec.training.run_folder import load_run
-from celrec.training.seen_file import seen_in
+from celrec.inference.top_items import TopItems
+from celrec.inference.top_k import TopK
+from celrec.runs.run_folder import load_run
+from celrec.runs.seen_log import seen_in
 
 RUNS = {
     "cel": [],

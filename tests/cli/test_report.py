@@ -6,7 +6,7 @@ import pytest
 
 from celrec import Planted
 from celrec.cli.main import main
-from celrec.training.run_folder import load_run
+from celrec.runs.run_folder import load_run
 
 
 @pytest.fixture(scope="module")

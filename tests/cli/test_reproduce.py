@@ -4,10 +4,10 @@ import os
 import pytest
 
 from celrec.cli.main import main
-from celrec.experiments import registry
-from celrec.experiments.experiment import Experiment
-from celrec.experiments.report import Report, ResultTable
-from celrec.experiments.runner import Runner
+from reproduce import registry
+from reproduce.experiment import Experiment
+from reproduce.report import Report, ResultTable
+from reproduce.runner import Runner
 
 
 class Doubles(Experiment):

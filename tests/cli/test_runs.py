@@ -7,7 +7,7 @@ import pytest
 
 from celrec import Planted
 from celrec.cli.main import main
-from celrec.training.presets import PRESETS
+from celrec.config.presets import PRESETS
 
 RUNS = {
     "cel": [],

@@ -4,9 +4,9 @@ import polars as pl
 import pytest
 
 from celrec.cli.main import main
-from celrec.data.streams.events import Events
-from celrec.training.online_run import OnlineRun
-from celrec.training.plan import Plan
+from celrec.config.plan import Plan
+from celrec.runs.online_run import OnlineRun
+from celrec.streams.events import Events
 
 
 def complaint(capsys, *arguments):
@@ -37,7 +37,7 @@ def test_a_port_that_is_taken_is_told(tmp_path, capsys, publisher):
 def test_a_new_run_can_be_gone_on_with_by_online(tmp_path, monkeypatch):
     served = []
     monkeypatch.setattr(
-        "celrec.serving.service.server.serve", lambda folder, *_, **__: served.append(folder)
+        "celrec.service.server.serve", lambda folder, *_, **__: served.append(folder)
     )
     folder = tmp_path / "new"
     assert main(["serve", str(folder), "--new", "--port", "0"]) == 0
@@ -75,7 +75,7 @@ def test_the_help_has_an_example(capsys):
 
 @pytest.mark.parametrize("missing", ["fastapi", "uvicorn"])
 def test_what_has_to_be_installed_is_told(tmp_path, capsys, monkeypatch, missing):
-    for name in [name for name in sys.modules if name.startswith("celrec.serving.service.")]:
+    for name in [name for name in sys.modules if name.startswith("celrec.service.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
     assert "celrec[serve]" in complaint(capsys, tmp_path)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from celrec import Planted
-from celrec.training.run_folder import load_run
+from celrec.runs.run_folder import load_run
 
 TORCHRUN = Path(sys.executable).with_name("torchrun")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}

@@ -13,19 +13,20 @@ import pytest
 
 from celrec import Planted, read
 from celrec.cli.main import main
+from celrec.config import building
+from celrec.config.presets import PRESETS
 from celrec.data.datasets import library
 from celrec.models.registry import MODELS
-from celrec.training import building, checkpoint, fit
-from celrec.training.checkpoint import Checkpoint
-from celrec.training.presets import PRESETS
-from celrec.training.run_folder import load_run
-from celrec.training.state_file import save_state
+from celrec.offline import checkpoint, fit
+from celrec.offline.checkpoint import Checkpoint
+from celrec.runs.run_folder import load_run
+from celrec.runtime.state_file import save_state
 
 # The command, hit by a signal just after it has kept its state for the n-th time.
 HIT = """
 import os, signal, sys
 from celrec.cli.main import main
-from celrec.training import checkpoint
+from celrec.offline import checkpoint
 keep, kept = checkpoint.save_state, 0
 def keep_and_be_hit(path, state):
     global kept

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celrec import UNSEEN, CelrecError, IdMap, Split, read
-from celrec.data.id_column import IdColumn
+from celrec.data.interactions import IdColumn
 
 ROWS = {
     "user": ["ann", "bob", "ann", "eve"],

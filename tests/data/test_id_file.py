@@ -2,7 +2,7 @@ import polars as pl
 import pytest
 
 from celrec import CelrecError, IdMap
-from celrec.data.id_file import read_id_file
+from celrec.data.reading import read_id_file
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from celrec.data.replay_buffer import ReplayBuffer
 from celrec.errors import CelrecError
-from celrec.storage.room import Room
+from celrec.runtime.memory_budget import Room
 
 COLUMNS = {
     "partner": np.int32,

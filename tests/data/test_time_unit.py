@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from celrec.data.time_unit import in_unit, ticks_per_second
+from celrec.data.raw_log import in_unit, ticks_per_second
 
 
 @pytest.mark.parametrize("year", [1974, 1999, 2024, 2150, 2260])

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celrec import CelrecError, load_dataset, read
-from celrec.data.variants import dense, sparse
+from celrec.data.split import dense, sparse
 from tests.data.logs import logs
 
 

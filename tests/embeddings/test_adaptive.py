@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from celrec import CelrecError
 from celrec.embeddings.adaptive import AdaptiveEmbedding
-from celrec.embeddings.memory import Memory
+from celrec.embeddings.embedding import Memory
 from celrec.embeddings.modulo import ModuloEmbedding
 
 IDS = 40

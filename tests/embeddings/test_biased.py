@@ -5,8 +5,8 @@ import torch
 
 from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.embedding import Memory
 from celrec.embeddings.full import FullEmbedding
-from celrec.embeddings.memory import Memory
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
 

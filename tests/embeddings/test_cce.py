@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from celrec import CelrecError
 from celrec.embeddings import cce as module
-from celrec.embeddings._lloyd import lloyd, nearest
-from celrec.embeddings._lloyd_kernels import draw_apart
-from celrec.embeddings._mixing import mixed
 from celrec.embeddings.cce import CceEmbedding
+from celrec.embeddings.hashing import mixed
+from celrec.embeddings.kmeans import draw_apart, lloyd, nearest
 
 IDS = 50
 UNSEEN = [-1, -IDS, -(2**40), IDS, 2**40, 2**63 - 1, -(2**63)]
@@ -317,7 +316,7 @@ def test_distances_are_those_of_the_nearest_centroid(width, clusters, seed, leve
 
 
 def test_many_points_are_looked_at_a_few_at_a_time(monkeypatch):
-    monkeypatch.setattr("celrec.embeddings._lloyd._CELLS", 20)  # five points at a time
+    monkeypatch.setattr("celrec.embeddings.kmeans._CELLS", 20)  # five points at a time
     points, centroids = torch.randn(23, 4), torch.randn(4, 4)
     slow = torch.cdist(points, centroids)
     assert nearest(points, centroids)[0].tolist() == slow.argmin(1).tolist()

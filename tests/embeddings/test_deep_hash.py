@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celrec import CelrecError
-from celrec.embeddings._mixing import mixed
 from celrec.embeddings.deep_hash import DeepHashEmbedding
+from celrec.embeddings.hashing import mixed
 
 UNSEEN = [-1, -(2**40), 2**40, 2**63 - 1, -(2**63)]
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celrec import CelrecError
-from celrec.embeddings._mixing import mixed
-from celrec.embeddings.hot_sketch import HotSketch
+from celrec.embeddings.cafe import HotSketch
+from celrec.embeddings.hashing import mixed
 
 
 class SlowSketch:

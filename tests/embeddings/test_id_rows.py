@@ -12,7 +12,7 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.registry import describe_embedding, make_embedding, smallest_description
-from celrec.storage.room import Room
+from celrec.runtime.memory_budget import Room
 
 MAKERS = {
     "full": lambda: FullEmbedding(4, 2),

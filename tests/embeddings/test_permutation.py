@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celrec.embeddings._permutation import PermutedDigits, balanced
+from celrec.embeddings.hashing import PermutedDigits, balanced
 
 RADICES = st.lists(st.integers(1, 30), min_size=1, max_size=4).filter(
     lambda radices: 2 <= math.prod(radices) <= 20_000

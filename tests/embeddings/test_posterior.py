@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celrec import CelrecError
-from celrec.embeddings.memory import Memory
+from celrec.embeddings.embedding import Memory
 from celrec.embeddings.posterior import IMPOSSIBLE, PosteriorEmbedding
 
 IDS, DIM, ROWS = 6, 3, 4

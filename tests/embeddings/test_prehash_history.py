@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celrec import CelrecError
-from celrec.embeddings._mixing import mixed
-from celrec.embeddings.memory import Memory
+from celrec.embeddings.embedding import Memory, Traits
+from celrec.embeddings.hashing import mixed
 from celrec.embeddings.prehash_history import HistoryPreHashEmbedding
-from celrec.embeddings.traits import Traits
 
 IDS, DIM, ROWS = 20, 3, 7
 UNSEEN = [-1, -IDS, -(2**40), IDS, 2**40, 2**63 - 1, -(2**63)]

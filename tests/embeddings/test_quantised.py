@@ -9,8 +9,8 @@ from celrec import CelrecError
 from celrec.embeddings.adaptive import AdaptiveEmbedding
 from celrec.embeddings.cafe import CafeEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.embedding import Memory
 from celrec.embeddings.full import FullEmbedding
-from celrec.embeddings.memory import Memory
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celrec import CelrecError
-from celrec.embeddings._mixing import mixed
+from celrec.embeddings.hashing import mixed
 from celrec.embeddings.robe import RobeEmbedding
 
 UNSEEN = [-1, -(2**40), 2**40, 2**63 - 1, -(2**63)]

@@ -17,7 +17,7 @@ from celrec.embeddings.cce import CceEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.compositional import CompositionalEmbedding
 from celrec.embeddings.deep_hash import DeepHashEmbedding
-from celrec.embeddings.embedding import Embedding
+from celrec.embeddings.embedding import Embedding, Traits
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.hash_code import HashCodeEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
@@ -30,9 +30,8 @@ from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.embeddings.registry import EMBEDDINGS
 from celrec.embeddings.robe import RobeEmbedding
 from celrec.embeddings.tensor_train import TensorTrainEmbedding
-from celrec.embeddings.traits import Traits
 from celrec.embeddings.tree import TreeEmbedding
-from celrec.training.hash_gnn import HashGnn, hash_codes
+from celrec.offline.hash_gnn import HashGnn, hash_codes
 
 IDS, DIM = 5000, 64
 FEW, MANY = 64, 1024

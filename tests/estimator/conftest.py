@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from celrec import Planted, Recommender
-from celrec.training.presets import PRESETS
+from celrec.config.presets import PRESETS
 from tests.estimator.small import SMALL
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from celrec import CelrecError, Planted, Recommender
 from celrec.cli.main import main
-from celrec.training.presets import PRESETS
-from celrec.training.run_folder import load_run
+from celrec.config.presets import PRESETS
+from celrec.runs.run_folder import load_run
 from tests.estimator.small import SMALL
 
 # Learning by and by.

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celrec import read
-from celrec.evaluation.accuracy import COLD_LIMIT, Accuracy
+from celrec.evaluation.metrics import COLD_LIMIT, Accuracy
 from tests.evaluation.test_metrics import slow_area
 
 COUNTS = np.array([COLD_LIMIT + 1, COLD_LIMIT, 1000, 0])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celrec import CelrecError
-from celrec.evaluation.adjusted_rand_index import adjusted_rand_index
+from celrec.evaluation.cluster_diagnostics import adjusted_rand_index
 
 labels = st.integers(-3, 3)
 two_labelings = st.lists(st.tuples(labels, labels), min_size=1, max_size=12).map(

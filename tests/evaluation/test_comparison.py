@@ -4,10 +4,10 @@ from dataclasses import replace
 import pytest
 
 from celrec import CelrecError, Plan, Planted, Split, fit
+from celrec.config.presets import PRESETS
 from celrec.evaluation import comparison as module
 from celrec.evaluation.comparison import PENALTIES, Comparison
-from celrec.training.fit import validate
-from celrec.training.presets import PRESETS
+from celrec.offline.fit import validate
 
 
 @pytest.fixture(autouse=True)

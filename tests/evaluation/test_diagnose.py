@@ -10,10 +10,8 @@ from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
-from celrec.evaluation.cluster_diagnostics import ClusterDiagnostics
-from celrec.evaluation.diagnose import diagnose
-from celrec.evaluation.eigenvalue_ratio import eigenvalue_ratio
-from celrec.training.factorisation import Factorisation
+from celrec.evaluation.cluster_diagnostics import ClusterDiagnostics, diagnose, eigenvalue_ratio
+from celrec.recommender.factorisation import Factorisation
 
 DIM = 3
 

@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from celrec import Planted, Split
-from celrec.evaluation.accuracy import Accuracy
-from celrec.evaluation.measuring import measure
-from celrec.training.building import make_model
-from celrec.training.negatives import Negatives
-from celrec.training.plan import Plan
+from celrec.config.building import make_model
+from celrec.config.plan import Plan
+from celrec.evaluation.comparison import measure
+from celrec.evaluation.metrics import Accuracy
+from celrec.recommender.negatives import Negatives
 from tests.evaluation.test_metrics import slow_area
 
 KEYS = ["mse", "mse_cold", "mse_warm", "auc", "auc_cold"]

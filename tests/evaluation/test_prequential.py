@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from celrec.errors import CelrecError
 from celrec.evaluation.prequential import SLICES, Measured, Prequential
-from celrec.training.learned import Learned
-from celrec.training.state_file import load_state, save_state
+from celrec.online.trainer import Learned
+from celrec.runtime.state_file import load_state, save_state
 
 
 def slow_mse(events):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from celrec import CelrecError, read
 from celrec.data.seen_items import SeenItems
-from celrec.evaluation.accuracy import COLD_LIMIT
+from celrec.evaluation.metrics import COLD_LIMIT
 from celrec.evaluation.ranking import Ranking
 
 USERS, ITEMS = 5, 8

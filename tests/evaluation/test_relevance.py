@@ -1,8 +1,8 @@
 import pytest
 
 from celrec import read
-from celrec.evaluation.relevance import relevant_from
-from celrec.training.plan import Plan
+from celrec.config.plan import Plan
+from celrec.evaluation.ranking import relevant_from
 
 
 def log_of(*targets):

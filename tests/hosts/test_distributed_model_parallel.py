@@ -34,7 +34,7 @@ class Model(nn.Module):
         from torchrec.modules.mc_embedding_modules import ManagedCollisionEmbeddingBagCollection
         from torchrec.modules.mc_modules import ManagedCollisionCollection
 
-        from celrec.clustering.managed_collision import ClusterCollisionModule
+        from celrec.cel.torchrec import ClusterCollisionModule
 
         super().__init__()
 
@@ -97,8 +97,8 @@ def trained(rank, size):
     from torchrec.distributed.types import ShardingPlan
 
     from celrec import Clusterer
-    from celrec.clustering.bag_evidence import BagEvidence
-    from celrec.clustering.distributed_evidence import DistributedEvidence
+    from celrec.cel.bag_evidence import BagEvidence
+    from celrec.cel.evidence import DistributedEvidence
 
     model = Model()
     users = model.users.embedding_bags["user"].weight.detach().clone()

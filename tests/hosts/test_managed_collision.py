@@ -3,7 +3,7 @@ import torch
 from torch import nn, optim
 
 import celrec
-from celrec.clustering.bag_evidence import BagEvidence
+from celrec.cel.bag_evidence import BagEvidence
 from celrec.embeddings.clustered_bag import ClusteredEmbeddingBag
 
 pytestmark = [
@@ -35,7 +35,7 @@ class Model(nn.Module):
         from torchrec.modules.mc_embedding_modules import ManagedCollisionEmbeddingBagCollection
         from torchrec.modules.mc_modules import ManagedCollisionCollection
 
-        from celrec.clustering.managed_collision import ClusterCollisionModule
+        from celrec.cel.torchrec import ClusterCollisionModule
 
         super().__init__()
         torch.manual_seed(0)
@@ -170,7 +170,7 @@ def test_the_module_tells_its_sizes(torchrec):
 
 
 def test_what_cannot_be_clustered_is_refused(torchrec):
-    from celrec.clustering.managed_collision import ClusterCollisionModule
+    from celrec.cel.torchrec import ClusterCollisionModule
 
     bags = torchrec.EmbeddingBagCollection(
         tables=[config(torchrec, "item", ROWS, ["seen", "bought"])]

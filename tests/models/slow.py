@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from celrec.models.history import History
+from celrec.models.interaction import History
 
 
 class Sample(NamedTuple):

@@ -6,10 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.func import grad, vmap
 
-from celrec.models import _attended
-from celrec.models._attended import Layers, attended, by_tensors
-from celrec.models.history import History
-from celrec.models.target_attention import TargetAttention
+from celrec.models import attention as _attended
+from celrec.models.attention import Layers, TargetAttention, attended, by_tensors
+from celrec.models.interaction import History
 
 SHAPES = [(5, 4, 3, 6, 2), (1, 1, 1, 1, 1), (7, 1, 2, 9, 4)]
 

@@ -6,8 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celrec.models.biased_dot_product import BiasedDotProduct
-from celrec.models.dot_product import DotProduct
+from celrec.models.dot_product import BiasedDotProduct, DotProduct
 
 
 def by_hand(mean, user, item):

@@ -11,14 +11,13 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from celrec import CelrecError
-from celrec.clustering.autograd_evidence import AutogradEvidence
+from celrec.cel.autograd_evidence import AutogradEvidence
 from celrec.embeddings.clustered import ClusteredEmbedding
-from celrec.models.biased_dot_product import BiasedDotProduct
 from celrec.models.deepfm import DeepFM
 from celrec.models.dien import DIEN
 from celrec.models.din import DIN
-from celrec.models.dot_product import DotProduct
-from celrec.models.history import History
+from celrec.models.dot_product import BiasedDotProduct, DotProduct
+from celrec.models.interaction import History
 from celrec.models.mmoe import MMoE
 from celrec.models.neumf import NeuMF
 from celrec.models.wide_deep import WideDeep

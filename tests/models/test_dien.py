@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celrec.models.dien import DIEN
-from celrec.models.history import History
+from celrec.models.interaction import History
 from tests.models import slow
 
 

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celrec.models.din import DIN
-from celrec.models.history import History
+from celrec.models.interaction import History
 from tests.models import slow
 
 

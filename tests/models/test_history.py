@@ -3,7 +3,7 @@ import torch
 from torch.utils import _pytree
 
 from celrec.errors import CelrecError
-from celrec.models.history import History
+from celrec.models.interaction import History
 
 
 def test_it_is_a_pair_of_vectors_and_of_what_is_filled():

@@ -4,13 +4,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celrec.errors import CelrecError
-from celrec.models.biased_dot_product import BiasedDotProduct
 from celrec.models.deepfm import DeepFM
 from celrec.models.dien import DIEN
 from celrec.models.din import DIN
-from celrec.models.dot_product import DotProduct
-from celrec.models.history import History
-from celrec.models.interaction import Interaction
+from celrec.models.dot_product import BiasedDotProduct, DotProduct
+from celrec.models.interaction import History, Interaction
 from celrec.models.mmoe import MMoE
 from celrec.models.neumf import NeuMF
 from celrec.models.registry import MODELS

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
-from celrec.models.joined_linear import JoinedLinear
+from celrec.models.layers import JoinedLinear
 from tests.models import slow
 
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from celrec.models._paired import paired
+from celrec.models.attention import paired
 from tests.models import slow
 
 LENGTH, DIM, HIDDEN = 3, 2, 4

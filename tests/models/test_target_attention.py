@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
-from celrec.models.history import History
-from celrec.models.target_attention import TargetAttention
+from celrec.models.attention import TargetAttention
+from celrec.models.interaction import History
 from tests.models import slow
 
 DIM = 3

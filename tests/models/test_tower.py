@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from celrec.models.tower import Tower, flat
+from celrec.models.layers import Tower, flat
 from tests.models import slow
 
 

@@ -12,9 +12,9 @@ import pytest
 import celrec
 from celrec.cli.main import main
 from celrec.cli.online import opened_run
-from celrec.data.streams.events import Events
+from celrec.config.presets import ONLINE, PRESETS
 from celrec.evaluation.prequential import Prequential
-from celrec.training.presets import ONLINE, PRESETS
+from celrec.streams.events import Events
 
 CHOSEN = ["--model", "nmf", "--embedding", "cel", "--side", "items", "--loss", "squared-error"]
 NETWORK = ["--no-features", "--loss", "cross-entropy", "--positive", "3"]

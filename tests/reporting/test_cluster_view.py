@@ -6,7 +6,7 @@ import celrec
 from celrec.data.datasets.library import open_data
 from celrec.data.split import Split
 from celrec.reporting.cluster_view import ClusterView
-from celrec.training.run_folder import load_run
+from celrec.runs.run_folder import load_run
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_ids_with_rows_of_their_own_from_the_start_are_in_no_clusters(runs):
 
 
 def test_long_titles_are_cut(tmp_path):
-    from celrec.training.run_folder import save_run
+    from celrec.runs.run_folder import save_run
 
     frame = {"user": [1, 2, 1, 2], "item": [5, 5, 6, 6], "rating": [1.0, 2.0, 3.0, 4.0]}
     titles = pl.DataFrame({"item": [5, 6], "title": ["x" * 500, "y"]})

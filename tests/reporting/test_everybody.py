@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 import celrec
 from celrec.data.seen_items import SeenItems
-from celrec.reporting.everybody import item_means, same_for_all
+from celrec.reporting.evaluator import item_means, same_for_all
 
 PAIRS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 7)), max_size=30)
 

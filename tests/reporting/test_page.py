@@ -6,14 +6,14 @@ import pytest
 import torch
 
 import celrec
+from celrec.config.plan import Plan
 from celrec.data.split import Split
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.errors import CelrecError
+from celrec.recommender.factorisation import Factorisation
 from celrec.reporting.report import LARGEST
-from celrec.training.factorisation import Factorisation
-from celrec.training.plan import Plan
-from celrec.training.run_folder import save_run
+from celrec.runs.run_folder import save_run
 from tests.reporting.written import written
 
 EVIL = "<script>document.title='evil'</script>\"'&"

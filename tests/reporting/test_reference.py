@@ -1,6 +1,6 @@
 import pytest
 
-from celrec.reporting import reference
+from celrec.reporting import run_comparison as reference
 from tests.reporting.written import written
 
 

@@ -4,14 +4,14 @@ import polars as pl
 import pytest
 
 import celrec
+from celrec.config.plan import Plan
 from celrec.data.datasets.library import open_data
 from celrec.data.split import Split
 from celrec.embeddings.full import FullEmbedding
-from celrec.evaluation.accuracy import Accuracy
-from celrec.evaluation.measuring import measure
+from celrec.evaluation.comparison import measure
+from celrec.evaluation.metrics import Accuracy
 from celrec.reporting.report import LARGEST
-from celrec.training.plan import Plan
-from celrec.training.run_folder import load_run, save_run
+from celrec.runs.run_folder import load_run, save_run
 from tests.reporting.conftest import KINDS
 from tests.reporting.written import written
 

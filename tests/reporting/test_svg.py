@@ -3,8 +3,8 @@ from html import unescape
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celrec.reporting.page_json import page_json
-from celrec.reporting.svg import element
+from celrec.reporting.drawing import element
+from celrec.reporting.numbers import page_json
 
 WORDS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=40)
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celrec.reporting.tree_layout import TreeLayout
+from celrec.reporting.tree_picture import TreeLayout
 
 
 @st.composite

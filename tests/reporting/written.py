@@ -1,7 +1,7 @@
 """A page as the command writes it."""
 
+from celrec.inference.top_items import best_items
 from celrec.reporting.report import write_report
-from celrec.serving.best_items import best_items
 
 
 def written(folder, **how):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import typer
 from rich import box
@@ -12,10 +13,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from celrec.config.methods import METHODS
+from celrec.config.plan import Plan
 from celrec.evaluation.comparison import CLUSTERED, Comparison, Standing
-from celrec.training.judgement import Judgement, Watcher
-from celrec.training.methods import METHODS
-from celrec.training.plan import Plan
+from celrec.offline.solver import Judgement, Watcher
 
 _WIDTH = 118
 """Of the table: it is wrapped by the terminal, if it must be, and not cut."""
@@ -133,3 +134,25 @@ def _verdict(size: str, standings: Sequence[Standing]) -> str | None:
         f"{size}: ahead of CEL with these rows: {', '.join(ahead) or 'nobody'}; with CEL at no "
         f"more bytes: {', '.join(name for name in ahead if name in dearer) or 'nobody'}"
     )
+
+
+def show_ranking(ranking: dict[str, Any]) -> None:
+    """Print it."""
+    limit = ranking["relevant_from"]
+    liked = "all test rows" if limit is None else f"test rows with a target from {limit:.4g} on"
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column(f"best {ranking['k']}")
+    for name in ("all", "cold", "warm"):
+        table.add_column(name, justify="right")
+    for metric in ranking["all"]:
+        values = (ranking[name][metric] for name in ("all", "cold", "warm"))
+        table.add_row(metric, *map(_number, values))
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"\nranking of unseen items; liked are the items of {liked}")
+    console.print(table)
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "none"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"

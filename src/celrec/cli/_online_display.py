@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.table import Table
 
 from celrec.evaluation.prequential import Measured, Prequential, Window
-from celrec.training.online_run import OnlineRun
+from celrec.runs.online_run import OnlineRun
 
 Teller: TypeAlias = Callable[[list[Window]], None]
 _REFRESH = 1.0  # seconds

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from celrec.experiments.runner import Progress
+from reproduce.runner import Progress
 
 
 @contextmanager

@@ -14,10 +14,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from celrec.cli._interruption import Interruption
-from celrec.training.checkpoint import Checkpoint
-from celrec.training.judgement import Judgement, Watcher
-from celrec.training.plan import Plan
+from celrec.cli._terminal import Interruption
+from celrec.config.plan import Plan
+from celrec.offline.checkpoint import Checkpoint
+from celrec.offline.solver import Judgement, Watcher
 
 
 @contextmanager

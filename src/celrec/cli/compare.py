@@ -68,11 +68,11 @@ def compare(
     Example: celrec compare ml-100k --embedding cel,modulo,qr --compression 5%,1% --tune
     """
     from celrec.cli._comparing import comparing, show_comparison
+    from celrec.config.plan import Plan
     from celrec.data.datasets.library import open_data
     from celrec.data.split import fold_of
     from celrec.evaluation.comparison import FULL, PENALTIES, Comparison
     from celrec.evaluation.comparison_plot import draw_comparison, picture_kind
-    from celrec.training.plan import Plan
 
     if plot is not None:
         picture_kind(plot)  # a wrong name is told before anything is trained
@@ -111,7 +111,7 @@ def embeddings(as_json: Json = False) -> None:
     Example: celrec embeddings
     """
     from celrec.cli._comparing import show_methods
-    from celrec.training.methods import METHODS
+    from celrec.config.methods import METHODS
 
     if as_json:
         typer.echo(json.dumps({name: method.told for name, method in METHODS.items()}))

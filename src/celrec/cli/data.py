@@ -62,7 +62,7 @@ def fetch(
 
     Example: celrec data fetch ml-1m
     """
-    from celrec.cli._progress import progress_bars
+    from celrec.cli._terminal import progress_bars
     from celrec.data.datasets import library
 
     with progress_bars() as report:
@@ -100,7 +100,7 @@ def describe(
     Example: celrec data describe log.csv --item-column sku
     """
     from celrec.cli._description import show_description
-    from celrec.cli._progress import progress_bars
+    from celrec.cli._terminal import progress_bars
     from celrec.data.datasets.library import open_data
     from celrec.data.description import Description
 

@@ -32,8 +32,8 @@ def export(
 
     Example: celrec export run --format pt2 --out model
     """
-    from celrec.serving.export import export_run
-    from celrec.training.run_folder import load_run
+    from celrec.inference.export import export_run
+    from celrec.runs.run_folder import load_run
 
     folder = out or run.absolute().with_name(f"{run.absolute().name}-{format}")
     about = export_run(load_run(run), folder, format)

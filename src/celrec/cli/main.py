@@ -23,7 +23,7 @@ from celrec.cli import (
     serve,
     train,
 )
-from celrec.cli._interruption import Interruption
+from celrec.cli._terminal import Interruption
 from celrec.errors import CelrecError
 
 USER_ERROR, BUG, INTERRUPTED = 2, 1, 130

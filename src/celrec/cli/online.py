@@ -12,7 +12,7 @@ import typer
 from celrec.errors import CelrecError
 
 if TYPE_CHECKING:
-    from celrec.training.online_run import OnlineRun
+    from celrec.runs.online_run import OnlineRun
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print JSON, for machines: a line for each window.")
@@ -159,14 +159,13 @@ def online(
     """
     said = locals()
     from celrec.cli._online_display import Status, telling
-    from celrec.cli._stop_signal import StopSignal
+    from celrec.cli._terminal import StopSignal
     from celrec.data.columns import Columns
-    from celrec.data.streams.opening import open_source
     from celrec.evaluation.prequential import Prequential
-    from celrec.storage.byte_size import byte_size
-    from celrec.training.following import Pace, follow
-    from celrec.training.launched import check_one_process
-    from celrec.training.stream_settings import DEFAULTS
+    from celrec.runs.following import DEFAULTS, Pace, follow
+    from celrec.runtime.communicator import check_one_process
+    from celrec.runtime.memory_budget import byte_size
+    from celrec.streams.opening import open_source
 
     check_one_process("celrec online")
     budget = None if memory is None else byte_size(memory, "--memory")
@@ -212,10 +211,10 @@ def opened_run(folder: Path, given: dict[str, Any], memory: int | None = None) -
 
     For `memory` see `OnlineRun.start`.
     """
-    from celrec.training.checkpoint_folder import CheckpointFolder
-    from celrec.training.online_run import OnlineRun
-    from celrec.training.silence import Silence
-    from celrec.training.stream_settings import DEFAULTS, asked_plan, stream_source
+    from celrec.online.eviction import Silence
+    from celrec.runs.checkpoint_folder import CheckpointFolder
+    from celrec.runs.following import DEFAULTS, asked_plan, stream_source
+    from celrec.runs.online_run import OnlineRun
 
     if CheckpointFolder(folder).whole():
         run = OnlineRun.resume(folder, memory)

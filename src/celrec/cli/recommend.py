@@ -59,10 +59,10 @@ def recommend(
 
     Example: celrec recommend run --users all.txt --out recommended.parquet
     """
-    from celrec.data.id_file import read_id_file
-    from celrec.serving.list_file import check_list_file
-    from celrec.serving.top_items import TopItems
-    from celrec.training.run_folder import load_run
+    from celrec.data.reading import read_id_file
+    from celrec.inference.export import check_list_file
+    from celrec.inference.top_items import TopItems
+    from celrec.runs.run_folder import load_run
 
     if (user is None) == (users is None):
         raise CelrecError("give one of --user ID and --users FILE")
@@ -108,8 +108,8 @@ def similar(
 
     Example: celrec similar run --item 50 -k 5
     """
-    from celrec.serving.top_items import TopItems
-    from celrec.training.run_folder import load_run
+    from celrec.inference.top_items import TopItems
+    from celrec.runs.run_folder import load_run
 
     found = TopItems(load_run(run)).similar([item], k)
     answers = _answers(found, "similar")
@@ -155,7 +155,7 @@ def _write(path: Path, frames: Iterator[pl.DataFrame], users: int) -> int:
         TimeRemainingColumn,
     )
 
-    from celrec.serving.list_file import write_list_file
+    from celrec.inference.export import write_list_file
 
     console = Console(stderr=True)
     columns = (TextColumn("users"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

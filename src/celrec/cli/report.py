@@ -34,8 +34,8 @@ def report(
     from rich.console import Console
 
     from celrec.cli._training import training_progress
+    from celrec.inference.top_items import best_items
     from celrec.reporting.report import write_report
-    from celrec.serving.best_items import best_items
 
     written = write_report(
         run,

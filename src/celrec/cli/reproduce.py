@@ -41,8 +41,8 @@ def reproduce(
     Example: celrec reproduce table2-nmf --quick
     """
     from celrec.cli._reproducing import reproducing
-    from celrec.experiments.registry import NAMES, find_experiment
-    from celrec.experiments.runner import Runner
+    from reproduce.registry import NAMES, find_experiment
+    from reproduce.runner import Runner
 
     if not names:
         for name in NAMES:

@@ -51,11 +51,11 @@ def evaluate(
     """
     from rich.console import Console
 
-    from celrec.cli._ranking import show_ranking
+    from celrec.cli._comparing import show_ranking
     from celrec.data.datasets.library import open_data
     from celrec.data.split import Split
-    from celrec.estimator.evaluating import evaluate as evaluated
-    from celrec.training.run_folder import load_run
+    from celrec.estimator.learning import evaluate as evaluated
+    from celrec.runs.run_folder import load_run
 
     if relevant is not None and k is None:
         raise CelrecError("--relevant is for -k; give both, or none")
@@ -105,8 +105,8 @@ def clusters(
     from rich.console import Console
     from rich.table import Table
 
-    from celrec.evaluation.cluster_summary import cluster_summary
-    from celrec.training.run_folder import load_run
+    from celrec.inference.clusters import cluster_summary
+    from celrec.runs.run_folder import load_run
 
     trained = load_run(run)
     summary = cluster_summary(trained, side, members)

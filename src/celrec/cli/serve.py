@@ -62,14 +62,13 @@ def serve(
 
     Example: curl '127.0.0.1:8000/recommend?user=ann&k=5'
     """
-    from celrec.cli._stop_signal import StopSignal
-    from celrec.training.following import Pace
+    from celrec.cli._terminal import StopSignal
+    from celrec.runs.following import Pace
 
     try:
-        from celrec.serving.service.api_key import ApiKey
-        from celrec.serving.service.limits import Limits
-        from celrec.serving.service.server import serve as answer
-        from celrec.serving.service.service import Service
+        from celrec.service.guard import ApiKey, Limits
+        from celrec.service.server import serve as answer
+        from celrec.service.service import Service
     except ModuleNotFoundError as error:
         raise CelrecError(
             f"serve needs {error.name}; install it with pip install 'celrec[serve]'"
@@ -103,7 +102,7 @@ def serve(
 def _begin(folder: Path) -> None:
     """An online run that has learned nothing, as `celrec online` begins one."""
     from celrec.cli.online import opened_run
-    from celrec.training.checkpoint_folder import CheckpointFolder
+    from celrec.runs.checkpoint_folder import CheckpointFolder
 
     if not CheckpointFolder(folder).whole():
         with opened_run(folder, {}) as begun:

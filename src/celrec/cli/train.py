@@ -140,14 +140,14 @@ def train(
     Example: celrec train ml-1m --compression 1% --fold 1/5 --out run
     """
     from celrec.cli._training import resumable, show_result, training_progress
+    from celrec.config.picking import check_options, pick
     from celrec.data.datasets.library import open_data
     from celrec.data.split import Split
-    from celrec.evaluation.training_result import training_result
-    from celrec.training.checkpoint import Checkpoint
-    from celrec.training.fit import fit
-    from celrec.training.launched import launched, restarted
-    from celrec.training.picking import check_options, pick
-    from celrec.training.run_folder import check_place, save_run
+    from celrec.evaluation.comparison import training_result
+    from celrec.offline.checkpoint import Checkpoint
+    from celrec.offline.fit import fit
+    from celrec.runs.run_folder import check_place, save_run
+    from celrec.runtime.communicator import launched, restarted
 
     said = {
         "embedding": embedding,

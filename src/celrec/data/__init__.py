@@ -1,1 +1,1 @@
-"""Files and streams to interactions: id maps, splits, named data sets, synthetic data."""
+"""Files and tables to interactions: id maps, splits, named data sets, planted data."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from celrec.data.interactions import Interactions
-from celrec.data.time_unit import ticks_per_second
+from celrec.data.raw_log import ticks_per_second
 
 COLD_LIMITS = (2, 5, 20)
 POPULARITY_SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)

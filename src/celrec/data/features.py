@@ -2,11 +2,62 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from celrec.data.id_map import IdMap
+from celrec.data.id_map import UNSEEN, IdMap
 from celrec.errors import CelrecError
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedFeature:
+    """One feature of all ids of a side: the numbers of its values, padded with UNSEEN.
+
+    >>> genres = pl.DataFrame({"genres": [["Drama", "War"], None, ["War"]]})
+    >>> [feature] = EncodedFeature.all_of(genres)
+    >>> feature.values.tolist(), feature.size
+    ([[0, 1], [-1, -1], [1, -1]], 2)
+    """
+
+    name: str
+    values: NDArray[np.int32]
+    """ids × the most values that one id has."""
+    size: int
+    """How many different values there are."""
+
+    @classmethod
+    def all_of(cls, table: pl.DataFrame | None, most: int = 100) -> list[EncodedFeature]:
+        """The columns of a table of features that have at most so many different values.
+
+        Columns with more, such as titles, tell ids apart rather than what they have
+        in common, and a table for them would be as large as the one for the ids.
+        """
+        columns = [] if table is None else table.get_columns()
+        encoded = (cls._of(column, most) for column in columns)
+        return [feature for feature in encoded if feature is not None]
+
+    @classmethod
+    def _of(cls, column: pl.Series, most: int) -> EncodedFeature | None:
+        lists = (
+            column if isinstance(column.dtype, pl.List) else column.reshape((-1, 1)).arr.to_list()
+        )
+        frame = pl.DataFrame({"id": np.arange(len(column)), "value": lists})
+        known = frame.explode("value").drop_nulls("value").unique(maintain_order=True)
+        size = known.get_column("value").n_unique()
+        if not 0 < size <= most:
+            return None
+        numbered = known.with_columns(
+            number=pl.col("value").rank("dense") - 1,
+            place=pl.int_range(pl.len()).over("id"),
+        )
+        width = int(numbered.get_column("place").max()) + 1  # type: ignore[arg-type]
+        values = np.full((len(column), width), UNSEEN, np.int32)
+        place = (numbered.get_column("id").to_numpy(), numbered.get_column("place").to_numpy())
+        values[place] = numbered.get_column("number").to_numpy()
+        return cls(column.name, values, size)
 
 
 def align_features(table: pl.DataFrame, ids: IdMap, id_column: str) -> pl.DataFrame:

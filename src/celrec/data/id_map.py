@@ -10,10 +10,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from celrec.data._fingerprint_table import FingerprintTable
-from celrec.data.atomic import atomic_file
+from celrec.data.fingerprint_table import FingerprintTable
 from celrec.errors import CelrecError
-from celrec.storage.room import Room
+from celrec.runtime.atomic import atomic_file
+from celrec.runtime.memory_budget import Room
 
 Ids: TypeAlias = pl.Series | Any
 """A polars or pandas series, a numpy or Arrow array, or a sequence."""
@@ -248,3 +248,17 @@ def _compact(ids: pl.Series) -> pl.Series:
     """`ids` without a hold on the buffers of the larger series that they were taken from."""
     # Concatenation rewrites the bytes; gathering alone keeps whole blocks of the source alive.
     return ids + "" if ids.dtype == pl.String else ids
+
+
+def whole_numbers(name: str, values: ArrayLike) -> NDArray[np.int64]:
+    """`values` in one row; where they are anything but whole numbers, `name` is complained about.
+
+    >>> whole_numbers("users", [3, -1])
+    array([ 3, -1])
+    """
+    numbers = np.asarray(values)
+    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
+        raise CelrecError(
+            f"{name} must be whole numbers in one row, not {numbers.dtype} of shape {numbers.shape}"
+        )
+    return numbers.astype(np.int64, copy=False)

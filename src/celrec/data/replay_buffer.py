@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from celrec.data import _replay_kernels as kernels
+from celrec.data import replay_kernels as kernels
 from celrec.errors import CelrecError
-from celrec.storage.growing_rows import GrowingRows
-from celrec.storage.room import Room
+from celrec.runtime.growing_arrays import GrowingRows
+from celrec.runtime.memory_budget import Room
 
 _NO_ROOM = (MemoryError, OverflowError, ValueError)  # from arrays too large
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from celrec.data.compiled import compiled
-from celrec.data.whole_numbers import whole_numbers
+from celrec.data.id_map import whole_numbers
 from celrec.errors import CelrecError
-from celrec.storage.growing_rows import GrowingRows
-from celrec.storage.room import Room
+from celrec.runtime.growing_arrays import GrowingRows
+from celrec.runtime.jit import compiled
+from celrec.runtime.memory_budget import Room
 
 _INT32 = np.dtype(np.int32)
 _LEAST = 1 << 16  # events between two tidyings up, at least

@@ -8,12 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from celrec.embeddings._mixing import mixed
-from celrec.embeddings._narrowest import narrowest
-from celrec.embeddings._row_state import copy_rows
-from celrec.embeddings.memory import Memory
-from celrec.embeddings.shared_rows import SharedRows
-from celrec.embeddings.traits import Traits
+from celrec.embeddings.embedding import Memory, SharedRows, Traits
+from celrec.embeddings.hashing import mixed
+from celrec.embeddings.id_rows import copy_rows, narrowest
 from celrec.errors import CelrecError
 
 _MOST = torch.iinfo(torch.int32).max

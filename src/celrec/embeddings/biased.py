@@ -10,9 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from celrec.embeddings.embedding import Embedding
-from celrec.embeddings.memory import Memory
-from celrec.embeddings.traits import Traits
+from celrec.embeddings.embedding import Embedding, Memory, Traits
 
 
 class BiasedEmbedding(Embedding):

@@ -9,11 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from celrec.embeddings._mixing import mixed
-from celrec.embeddings._narrowest import narrowest
-from celrec.embeddings.embedding import Embedding
-from celrec.embeddings.memory import Memory
-from celrec.embeddings.traits import Traits
+from celrec.embeddings.embedding import Embedding, Memory, Traits
+from celrec.embeddings.hashing import mixed
+from celrec.embeddings.id_rows import narrowest
 from celrec.errors import CelrecError
 
 _BITS = 62

@@ -8,13 +8,10 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.optim import Optimizer
 
-from celrec.embeddings._lloyd import lloyd, nearest
-from celrec.embeddings._mixing import mixed
-from celrec.embeddings._narrowest import narrowest
-from celrec.embeddings._row_state import forget
-from celrec.embeddings.embedding import Embedding
-from celrec.embeddings.memory import Memory
-from celrec.embeddings.traits import Traits
+from celrec.embeddings.embedding import Embedding, Memory, Traits
+from celrec.embeddings.hashing import mixed
+from celrec.embeddings.id_rows import forget, narrowest
+from celrec.embeddings.kmeans import lloyd, nearest
 from celrec.errors import CelrecError
 
 _SAMPLE = 64

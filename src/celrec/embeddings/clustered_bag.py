@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from celrec.embeddings.clustered import ClusteredEmbedding
-from celrec.embeddings.memory import Memory
+from celrec.embeddings.embedding import Memory
 from celrec.errors import CelrecError
 
 MODES = ("sum", "mean", "max")

@@ -9,10 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from celrec.embeddings._permutation import PermutedDigits, balanced
-from celrec.embeddings.embedding import Embedding
-from celrec.embeddings.memory import Memory
-from celrec.embeddings.traits import Traits
+from celrec.embeddings.embedding import Embedding, Memory, Traits
+from celrec.embeddings.hashing import PermutedDigits, balanced
 from celrec.errors import CelrecError
 
 _COMBINE = ("multiply", "add", "concatenate")

@@ -5,16 +5,57 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from celrec.embeddings.memory import Memory
-from celrec.embeddings.traits import Traits
 from celrec.errors import CelrecError
-from celrec.storage.room import Room
+from celrec.runtime.memory_budget import Room
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes of rows and of what leads from an id to its row, never one without the other.
+
+    >>> Memory(table=1024, index=4000)
+    Memory(table=1024, index=4000)
+    >>> Memory(table=1024, index=4000).total
+    5024
+    """
+
+    table: int
+    """The vectors."""
+    index: int
+    """Cluster maps, pointers, hash state, counts."""
+
+    @property
+    def total(self) -> int:
+        """Both together."""
+        return self.table + self.index
+
+
+class Traits(NamedTuple):
+    """The three ticks of the paper's tables, as far as they are true of what is built here."""
+
+    low_time: bool
+    """The work of training for a lookup does not grow with the number of rows."""
+    low_memory: bool
+    """What is held while training is a small part of a full table, whenever few rows are asked
+    for and rows are long."""
+    incremental: bool
+    """Ids that come later can be learned without beginning anew: see `Embedding.grow`."""
+
+    @property
+    def ticks(self) -> str:
+        """As the paper has them: LTC, LMC, SIT.
+
+        >>> Traits(True, True, False).ticks
+        '✓✓✗'
+        """
+        return "".join("✓" if held else "✗" for held in self)
 
 
 class Embedding(nn.Module, ABC):
@@ -181,3 +222,40 @@ class Embedding(nn.Module, ABC):
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         over = "" if self.overrun <= 1 else f", {self.overrun:.2f} times what was asked for"
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}{over}"
+
+
+class SharedRows(Embedding):
+    """The vector of an id is one row of `weight`: weight[row_of(id)].
+
+    Ids with equal rows predict alike, so their interactions can be summed up
+    before training: see `training.collapse`.
+    """
+
+    weight: nn.Parameter
+
+    @property
+    @abstractmethod
+    def num_rows(self) -> int:
+        """How many rows are in use; they are the first ones of `weight`."""
+
+    @abstractmethod
+    def row_of(self, ids: Tensor) -> Tensor:
+        """The row of each id as int64, any shape, unseen ids included."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether vectors are rows just now, and to look them up does nothing else."""
+        return self.padding_idx is None and not self.watches
+
+    def rows_left(self, ids: Tensor) -> Tensor:
+        """The rows of these and of unseen ids, ascending: those that `keep` leaves, in front."""
+        left = torch.zeros(len(self.weight), dtype=torch.bool, device=self.weight.device)
+        left[self.row_of(torch.cat([ids, ids.new_full((1,), -1)]))] = True
+        return left.nonzero().squeeze(1)
+
+    def vectors(self, ids: Tensor) -> Tensor:
+        """The rows of `ids`."""
+        rows = self.row_of(ids)
+        # Gathers and, above all, adds up gradients faster than indexing does.
+        flat = self.weight.index_select(0, rows.reshape(-1))
+        return flat.view(*rows.shape, self.embedding_dim)

@@ -7,11 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from celrec.embeddings._id_rows import IdRows
-from celrec.embeddings.memory import Memory
-from celrec.embeddings.shared_rows import SharedRows
-from celrec.embeddings.traits import Traits
-from celrec.storage.room import Room
+from celrec.embeddings.embedding import Memory, SharedRows, Traits
+from celrec.embeddings.id_rows import IdRows
+from celrec.runtime.memory_budget import Room
 
 
 class FullEmbedding(SharedRows):

@@ -7,10 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from celrec.embeddings._narrowest import narrowest
-from celrec.embeddings.memory import Memory
-from celrec.embeddings.shared_rows import SharedRows
-from celrec.embeddings.traits import Traits
+from celrec.embeddings.embedding import Memory, SharedRows, Traits
+from celrec.embeddings.id_rows import narrowest
 from celrec.errors import CelrecError
 
 _CHUNK = 1 << 22  # distances at once

@@ -7,12 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from celrec.embeddings._id_rows import IdRows
-from celrec.embeddings.embedding import Embedding
-from celrec.embeddings.memory import Memory
-from celrec.embeddings.traits import Traits
+from celrec.embeddings.embedding import Embedding, Memory, Traits
+from celrec.embeddings.id_rows import IdRows
 from celrec.errors import CelrecError
-from celrec.storage.room import Room
+from celrec.runtime.memory_budget import Room
 
 _NOBODY = -1
 

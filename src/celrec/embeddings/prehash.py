@@ -9,10 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from celrec.embeddings._narrowest import narrowest
-from celrec.embeddings.embedding import Embedding
-from celrec.embeddings.memory import Memory
-from celrec.embeddings.traits import Traits
+from celrec.embeddings.embedding import Embedding, Memory, Traits
+from celrec.embeddings.id_rows import narrowest
 from celrec.errors import CelrecError
 
 _NOISE = 0.1  # of the first weights, so that ids do not all begin alike

@@ -8,11 +8,8 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.optim import Optimizer
 
-from celrec.embeddings._mixing import mixed
-from celrec.embeddings.embedding import Embedding
-from celrec.embeddings.memory import Memory
-from celrec.embeddings.shared_rows import SharedRows
-from celrec.embeddings.traits import Traits
+from celrec.embeddings.embedding import Embedding, Memory, SharedRows, Traits
+from celrec.embeddings.hashing import mixed
 from celrec.embeddings.tree import TreeEmbedding
 from celrec.errors import CelrecError
 

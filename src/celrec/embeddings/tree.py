@@ -10,12 +10,10 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from celrec.embeddings._narrowest import narrowest
 from celrec.embeddings.clustered import ClusteredEmbedding
-from celrec.embeddings.embedding import Embedding
+from celrec.embeddings.embedding import Embedding, Memory, Traits
 from celrec.embeddings.full import FullEmbedding
-from celrec.embeddings.memory import Memory
-from celrec.embeddings.traits import Traits
+from celrec.embeddings.id_rows import narrowest
 from celrec.errors import CelrecError
 
 _SWEEPS = 5

@@ -10,27 +10,24 @@ from typing import Any
 
 import polars as pl
 
+from celrec.config.picking import check_options, pick
+from celrec.config.plan import LITE, Plan
 from celrec.data.id_map import Ids
 from celrec.data.split import Split
-from celrec.data.streams.events import Offset
 from celrec.data.tables import Table, TableKind
 from celrec.errors import CelrecError
-from celrec.estimator.asked_ids import OneOrMany, asked_ids
-from celrec.estimator.evaluating import evaluate
-from celrec.estimator.event_table import ROLES, EventTable, Names
-from celrec.estimator.keeping import load_kept
-from celrec.estimator.learning import learn_events
-from celrec.evaluation.cluster_summary import cluster_summary
-from celrec.evaluation.training_result import training_result
-from celrec.serving.explanation import Explainer, Explanation, Id
-from celrec.serving.top_items import TopItems
-from celrec.training.fit import fit
-from celrec.training.online_learner import OnlineLearner
-from celrec.training.online_run import OnlineRun
-from celrec.training.picking import check_options, pick
-from celrec.training.plan import LITE, Plan
-from celrec.training.run_folder import Run, keep_run, trained_run
-from celrec.training.stream_settings import asked_of, stream_source
+from celrec.estimator.events import ROLES, EventTable, Names, OneOrMany, asked_ids
+from celrec.estimator.learning import evaluate, learn_events, load_kept
+from celrec.evaluation.comparison import training_result
+from celrec.inference.clusters import cluster_summary
+from celrec.inference.explanation import Explainer, Explanation, Id
+from celrec.inference.top_items import TopItems
+from celrec.offline.fit import fit
+from celrec.runs.following import asked_of, stream_source
+from celrec.runs.online_learner import OnlineLearner
+from celrec.runs.online_run import OnlineRun
+from celrec.runs.run_folder import Run, keep_run, trained_run
+from celrec.streams.events import Offset
 
 
 class Recommender:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from celrec.data.interactions import Interactions
 from celrec.errors import CelrecError
+from celrec.offline.factorisation_solver import DotProductEvidence
+from celrec.recommender.factorisation import Factorisation
+from celrec.recommender.model import Model, item_rows_of
 
 _CHUNK = 512  # rows that are compared with all others at once
 
@@ -173,3 +176,119 @@ def _genre_entropy(genres: pl.Series, clusters: NDArray[np.int64]) -> float | No
     entropies = counts.group_by("genre", maintain_order=True).agg(pl.col("items").entropy())
     mean: float | None = entropies.select(pl.col("items").mean()).item()
     return mean
+
+
+def eigenvalue_ratio(gradients: Tensor, *, normalise: bool = True) -> float:
+    """λ₁/λ₂, the largest eigenvalue of GᵀG over the second largest, in double precision.
+
+    The rows of G are the gradients of a cluster's members. With `normalise` their
+    mean is subtracted first, as GPCA does by default; without it, G is taken as it is,
+    for gradients that were normalised in another way, or not at all.
+
+    A second eigenvalue that is 0 up to rounding, or missing for want of a second
+    dimension, gives infinity: the first component is all there is. If there is not even
+    that one, since all rows are equal (0 without `normalise`), the ratio is NaN.
+
+    >>> eigenvalue_ratio(torch.tensor([[3.0, 0.0], [-3.0, 0.0], [0.0, 1.0], [0.0, -1.0]]))
+    9.0
+    """
+    if gradients.ndim != 2 or not gradients.numel():
+        raise CelrecError(
+            f"gradients must be members × dim, at least one of each, "
+            f"not of shape {tuple(gradients.shape)}"
+        )
+    matrix = gradients.detach().double()
+    if not bool(matrix.isfinite().all()):
+        raise CelrecError("gradients must be finite, not infinite or NaN: lower the learning rate")
+    if normalise:
+        matrix = matrix - matrix[0]  # so that equal rows become exactly 0
+        matrix = matrix - matrix.mean(0)
+    # Squared singular values are the eigenvalues, and keep twice as many digits of the small ones.
+    first, second = (*torch.linalg.svdvals(matrix).tolist(), 0.0)[:2]
+    if not first:
+        return torch.nan
+    if second <= first * max(matrix.shape) * torch.finfo(matrix.dtype).eps:
+        return torch.inf
+    return float((first / second) ** 2)
+
+
+@torch.no_grad()
+def diagnose(model: Model, log: Interactions) -> dict[str, Any]:
+    """The `ClusterDiagnostics` of the items' rows, and the median eigenvalue ratio.
+
+    Rows that ids have alone count as clusters too. The ratio is that of the
+    gradients in each row that is shared by more ids than it has dimensions: with
+    fewer, something always stands out. Rows whose ids pull in one direction only,
+    or not at all, have none. None if there are no such rows, and for networks.
+    """
+    table = item_rows_of(model)
+    everyone = torch.arange(table.num_embeddings)
+    # Only rows that some item has, numbered without gaps.
+    used, rows = np.unique(table.row_of(everyone).numpy(), return_inverse=True)
+    genres = None
+    if log.item_features is not None and "genres" in log.item_features.columns:
+        genres = log.item_features.get_column("genres")
+    found = ClusterDiagnostics.of(table.weight[torch.from_numpy(used)], rows, log, genres)
+    ratio = _median_ratio(model, log, rows) if isinstance(model, Factorisation) else None
+    return {**asdict(found), "eigenvalue_ratio": ratio}
+
+
+def _median_ratio(model: Factorisation, log: Interactions, rows: NDArray[np.int64]) -> float | None:
+    evidence = DotProductEvidence(model, log, "items")
+    everyone = torch.arange(len(rows))
+    large = np.flatnonzero(np.bincount(rows) > model.item_rows.embedding_dim)
+    ratios = [
+        eigenvalue_ratio(evidence.gradients(everyone[torch.from_numpy(rows == row)]))
+        for row in large
+    ]
+    ratios = [ratio for ratio in ratios if math.isfinite(ratio)]
+    return float(np.median(ratios)) if ratios else None
+
+
+def adjusted_rand_index(first: ArrayLike, second: ArrayLike) -> float:
+    """The agreement of two labelings of the same things, whatever the labels are called.
+
+    Of all t = n·(n − 1)/2 pairs of things, a are together in the first labeling, b
+    in the second and c in both (Hubert and Arabie, 1985):
+
+        ARI = (c − a·b/t) / ((a + b)/2 − a·b/t)
+
+    It is 1 for equal partitions, those with one cluster alone or with none but
+    singletons included, and 0 in expectation for independent ones. Pairs are
+    counted exactly, at any n.
+
+    >>> adjusted_rand_index([0, 0, 1, 1], [7, 7, 3, 3])
+    1.0
+    >>> adjusted_rand_index([0, 0, 1, 1], [0, 1, 0, 1])
+    -0.5
+    """
+    one, other = _codes("first", first), _codes("second", second)
+    if len(one) != len(other) or not len(one):
+        raise CelrecError(
+            f"first and second must label the same things, at least one, "
+            f"not {len(one):,} and {len(other):,}"
+        )
+    together_first, together_second = _pairs(one), _pairs(other)
+    together_in_both = _pairs(one * (other.max() + 1) + other)
+    total = len(one) * (len(one) - 1) // 2
+    # Numerator and denominator times 2t are integers; those of Python do not overflow.
+    by_chance = together_first * together_second
+    above_chance = 2 * (total * together_in_both - by_chance)
+    at_most = total * (together_first + together_second) - 2 * by_chance
+    return above_chance / at_most if at_most else 1.0  # 0 only where both partitions are trivial
+
+
+def _codes(name: str, labels: ArrayLike) -> NDArray[np.int64]:
+    """The labels, numbered from 0 without gaps: pairs of them can be numbered in 64 bits then."""
+    values = np.asarray(labels)
+    if values.ndim != 1 or (values.size and values.dtype.kind not in "iu"):
+        raise CelrecError(
+            f"{name} must be a list of integers, not {values.dtype} of shape {values.shape}"
+        )
+    return np.unique(values, return_inverse=True)[1].astype(np.int64)
+
+
+def _pairs(labels: NDArray[np.int64]) -> int:
+    """How many pairs have the same label."""
+    sizes = np.unique(labels, return_counts=True)[1].astype(np.int64)
+    return int((sizes * (sizes - 1) // 2).sum())

@@ -2,22 +2,86 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from celrec.config.methods import find_method
+from celrec.config.plan import SIDES, Plan
 from celrec.data.interactions import Interactions
 from celrec.data.split import Split
 from celrec.errors import CelrecError
 from celrec.evaluation.cell_file import CellFile
-from celrec.evaluation.outcome import train_and_measure
-from celrec.training.fit import validate
-from celrec.training.judgement import Watcher
-from celrec.training.methods import find_method
-from celrec.training.plan import Plan
+from celrec.evaluation.cluster_diagnostics import diagnose
+from celrec.evaluation.metrics import Accuracy, area_under_curve
+from celrec.offline.fit import Change, Fit, fit, validate
+from celrec.offline.solver import Watcher
+from celrec.recommender.id_model import IdModel
+from celrec.recommender.model import Model
+from celrec.recommender.negatives import Negatives
+
+
+def measure(
+    model: Model, plan: Plan, log: Interactions, item_counts: NDArray[np.int64]
+) -> dict[str, float | None]:
+    """The `Accuracy`, as far as it means something for what the plan asks for.
+
+    Trained on what happened only, each row is compared with one more, of an item drawn at
+    random that the user has not in `log`: AUC tells how often the right one wins, and there is
+    no squared error. With two tasks, `conversion_auc` is that of the conversions.
+    """
+    if plan.only_positive:
+        log = Negatives(log).beside(log, plan.seed)
+    found: dict[str, float | None] = asdict(Accuracy.of(model.predict(log), log, item_counts))
+    if plan.only_positive:
+        found |= dict.fromkeys(("mse", "mse_cold", "mse_warm"))
+    if plan.model == "mmoe" and plan.positive is not None and isinstance(model, IdModel):
+        converted = log.target >= plan.positive
+        both = converted.any() and not converted.all()
+        outputs = model.outputs(log)[..., 1]
+        found["conversion_auc"] = area_under_curve(outputs, converted) if both else None
+    return found
+
+
+def train_and_measure(
+    split: Split,
+    plan: Plan,
+    watch: Watcher = lambda _, __: None,
+    change: Change = lambda how: how,
+) -> dict[str, Any]:
+    """Train as `fit` does, and tell what came of it: see `outcome`."""
+    begun = time.perf_counter()
+    fitted = fit(split, plan, watch, change=change)
+    return outcome(fitted, split, plan, time.perf_counter() - begun)
+
+
+def outcome(fitted: Fit, split: Split, plan: Plan, seconds: float) -> dict[str, Any]:
+    """What a trained model reaches on the test part, and what its compressed tables take.
+
+    As JSON: `test` is what `measure` gives, sizes are in bytes, `ticks` are those of `Traits`.
+    """
+    model, counts = fitted.model, split.train_and_valid().item_counts
+    sides = [s for s, shared in zip(("users", "items"), SIDES[plan.side], strict=True) if shared]
+    tables = [model.whole_tables[side] for side in sides]
+    memories = [table.memory() for table in tables]
+    return {
+        "test": measure(model, plan, split.test, counts),
+        "valid": fitted.valid_loss,
+        "steps": fitted.steps,
+        "rows": sum(table.num_rows for table in tables),
+        "overrun": max(table.overrun for table in tables),
+        "ticks": fitted.traits[sides[0]].ticks,
+        "table": sum(memory.table for memory in memories),
+        "index": sum(memory.index for memory in memories),
+        "training": sum(fitted.training_bytes[side] for side in sides),
+        "seconds": seconds,
+    }
+
 
 FULL = "full"
 """What times are told in."""
@@ -212,3 +276,33 @@ def _mean(cells: list[dict[str, Any]], name: str) -> float:
 def _known_mean(values: list[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return float(np.mean(known)) if known else None
+
+
+def training_result(fitted: Fit, plan: Plan, split: Split, seconds: float) -> dict[str, Any]:
+    """What a run folder notes of training, ready for JSON.
+
+    Errors on test data, where there are any, and on validation data, rows and steps, bytes in
+    serving and in training, seconds, why there are as many clusters as there are, and how good
+    these are.
+    """
+    model, learned = fitted.model, split.train_and_valid()
+    tables = model.whole_tables
+    memory = {side: table.memory() for side, table in tables.items()}
+    held = sum(sum(t.nbytes for t in table.state_dict().values()) for table in tables.values())
+    return {
+        "test": measure(model, plan, split.test, learned.item_counts),
+        "valid": {"mse" if plan.loss == "squared-error" else "loss": fitted.valid_loss},
+        "clusters": tables["items"].num_rows,
+        "steps": fitted.steps,
+        "bytes": {
+            "table": memory["items"].table,
+            "index": memory["items"].index,
+            "other_side": memory["users"].total,
+            "columns": {n: m.total for n, m in memory.items() if n not in ("items", "users")},
+            "network": sum(t.nbytes for t in model.state_dict().values()) - held,
+        },
+        "training_bytes": fitted.training_bytes,
+        "seconds": seconds,
+        "growth": fitted.growth,
+        "diagnostics": diagnose(model, learned) if plan.embedding == "cel" else None,
+    }

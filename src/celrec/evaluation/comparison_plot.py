@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from celrec.data.atomic import atomic_file
 from celrec.errors import CelrecError
 from celrec.evaluation.comparison import CLUSTERED, FULL, Standing
+from celrec.runtime.atomic import atomic_file
 
 _NAMES = {"mse": "test MSE", "auc": "test AUC"}
 _KINDS = ("png", "svg", "pdf")

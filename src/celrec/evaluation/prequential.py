@@ -13,7 +13,7 @@ from torch import Tensor
 
 from celrec.errors import CelrecError
 from celrec.evaluation.metrics import area_under_curve
-from celrec.training.learned import Learned
+from celrec.online.trainer import Learned
 
 SLICES = ("all", "cold", "warm")
 _SURE = 1e-7  # a prediction is taken to be no surer than this, so that no loss is infinite

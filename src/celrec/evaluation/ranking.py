@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from celrec.config.plan import Plan
 from celrec.data.interactions import Interactions
 from celrec.data.seen_items import SeenItems
 from celrec.errors import CelrecError
-from celrec.evaluation.accuracy import COLD_LIMIT
+from celrec.evaluation.metrics import COLD_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,3 +126,22 @@ def _liked(
     if relevant_from is not None:
         rows &= test.target >= relevant_from
     return place[rows].astype(np.int64), test.item[rows].astype(np.int64)
+
+
+def relevant_from(plan: Plan, test: Interactions, mean: float) -> float | None:
+    """The target from which on an item of `test` counts as liked; None: all of them do.
+
+    Trained on what happened only, a model knows of interactions only, and all of them count. Of
+    targets 0 and 1 a 1 does; a rating does if it is as high as the plan's `positive`, or as the
+    `mean` of all ratings.
+
+    >>> import celrec
+    >>> ratings = celrec.read({"user": [1, 2], "item": [5, 6], "rating": [5.0, 2.0]})
+    >>> relevant_from(Plan(), ratings, 3.5)
+    3.5
+    """
+    if plan.only_positive:
+        return None
+    if np.isin(test.target, (0, 1)).all():
+        return 1.0
+    return mean if plan.positive is None else plan.positive

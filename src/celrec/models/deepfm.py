@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from celrec.models._paired import dot
-from celrec.models.history import History
-from celrec.models.interaction import Interaction
-from celrec.models.tower import Tower, flat
+from celrec.models.attention import dot
+from celrec.models.interaction import History, Interaction
+from celrec.models.layers import Tower, flat
 
 
 class DeepFM(Interaction):

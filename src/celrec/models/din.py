@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from celrec.errors import CelrecError
-from celrec.models.history import History
-from celrec.models.interaction import Interaction
-from celrec.models.target_attention import TargetAttention
-from celrec.models.tower import Tower, flat
+from celrec.models.attention import TargetAttention
+from celrec.models.interaction import History, Interaction
+from celrec.models.layers import Tower, flat
 
 
 class DIN(Interaction):

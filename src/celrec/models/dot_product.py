@@ -1,12 +1,12 @@
-"""The dot product: the interaction of matrix factorisation."""
+"""The dot product, with and without biases: the interaction of matrix factorisation."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from celrec.models._paired import dot
-from celrec.models.history import History
-from celrec.models.interaction import Interaction
+from celrec.models.attention import dot
+from celrec.models.interaction import History, Interaction
 
 
 class DotProduct(Interaction):
@@ -33,3 +33,43 @@ class DotProduct(Interaction):
     def line(self, partner: Tensor) -> tuple[Tensor, Tensor]:
         """See `Interaction`."""
         return partner.new_zeros(partner.shape[:-1]), partner
+
+
+class BiasedDotProduct(Interaction):
+    """y = μ + b_user + b_item + a·b; the biases are the last column of the vectors.
+
+    >>> model = BiasedDotProduct(mean=3.5)
+    >>> model(torch.tensor([1.0, 0.25]), torch.tensor([2.0, 0.5])).item()
+    6.25
+    """
+
+    extra_columns = 1
+    linear = True
+    mean: Tensor
+
+    def __init__(self, mean: float = 0.0) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(float(mean)))
+
+    def forward(
+        self,
+        user: Tensor,
+        item: Tensor,
+        history: History | None = None,
+        features: Tensor | None = None,
+    ) -> Tensor:
+        """The prediction for vectors of users and items, over all leading axes."""
+        del history, features
+        factors = dot(user[..., :-1], item[..., :-1])
+        return self.mean + user[..., -1] + item[..., -1] + factors
+
+    def line(self, partner: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Interaction`."""
+        slope = partner.clone()
+        slope[..., -1] = 1
+        return self.mean + partner[..., -1], slope
+
+    @torch.no_grad()
+    def set_mean(self, mean: float) -> None:
+        """It becomes μ."""
+        self.mean.fill_(mean)

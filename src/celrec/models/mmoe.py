@@ -7,10 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from celrec.models.history import History
-from celrec.models.interaction import Interaction
-from celrec.models.joined_linear import JoinedLinear
-from celrec.models.tower import Tower, flat
+from celrec.models.interaction import History, Interaction
+from celrec.models.layers import JoinedLinear, Tower, flat
 
 
 class MMoE(Interaction):

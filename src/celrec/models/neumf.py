@@ -9,10 +9,8 @@ import torch
 from torch import Tensor
 
 from celrec.errors import CelrecError
-from celrec.models.history import History
-from celrec.models.interaction import Interaction
-from celrec.models.joined_linear import JoinedLinear
-from celrec.models.tower import flat
+from celrec.models.interaction import History, Interaction
+from celrec.models.layers import JoinedLinear, flat
 
 
 class NeuMF(Interaction):

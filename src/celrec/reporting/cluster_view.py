@@ -10,10 +10,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from celrec.data.interactions import Interactions
-from celrec.training.left_clusters import left_clusters
-from celrec.training.model import Model
-from celrec.training.run_folder import Run
-from celrec.training.split_tree import split_tree
+from celrec.recommender.clusters import left_clusters, split_tree
+from celrec.recommender.model import Model
+from celrec.runs.run_folder import Run
 
 _LONGEST = 100  # characters of an id or a title
 

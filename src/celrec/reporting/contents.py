@@ -7,14 +7,13 @@ from pathlib import Path
 
 from celrec.data.interactions import Interactions
 from celrec.evaluation.prequential import Measured
+from celrec.offline.solver import Judgement
 from celrec.reporting.cluster_view import ClusterView
-from celrec.reporting.judgements_file import read_judgements
-from celrec.reporting.memory_bill import MemoryBill
-from celrec.reporting.online_record import online_record
-from celrec.reporting.plan_words import compressed_sides
-from celrec.reporting.standing import Standing
-from celrec.training.judgement import Judgement
-from celrec.training.run_folder import Run
+from celrec.reporting.memory import MemoryBill
+from celrec.reporting.run_comparison import Standing
+from celrec.reporting.run_data import online_record, read_judgements
+from celrec.reporting.wording import compressed_sides
+from celrec.runs.run_folder import Run
 
 
 @dataclass(frozen=True, slots=True)

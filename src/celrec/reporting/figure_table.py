@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from celrec.reporting.contender import Contender
-from celrec.reporting.yardstick import BEST
+from celrec.reporting.compared_models import Contender
+from celrec.reporting.evaluator import BEST
 
 
 class Column(NamedTuple):

@@ -1,13 +1,17 @@
-"""Ids by how often they were seen."""
+"""Metrics by how often ids were seen."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
+
+from celrec.reporting.drawing import Axis, Sheet, element, path, picture, rules
+from celrec.reporting.numbers import figure, whole
 
 _FIRST = (0, 1, 6, 11, 21, 51, 101, 201, 501, 1001, 5001, 20001)
 """The least number of training interactions in each class; the last one has no end."""
@@ -65,3 +69,81 @@ def _label(first: int | None, after: int | None) -> str:
     if after is None:
         return f"> {first - 1:,}" if first else ""
     return f"{first:,}" if after - 1 == first else f"{first:,}–{after - 1:,}"
+
+
+_TOP, _HEIGHT, _STRIP = 24.0, 200.0, 44.0
+
+
+def frequency_picture(
+    metric: str, who: str, frequency: Frequency, curves: Mapping[str, Sequence[float | None]]
+) -> Markup:
+    """Curves by kind above, and below how many test rows they are of."""
+    told = f"{metric} by the number of training interactions of the {who}"
+
+    def draw(sheet: Sheet) -> tuple[float, Iterable[Markup]]:
+        return _draw(sheet, metric, who, frequency, curves)
+
+    return picture(told, draw)
+
+
+def _draw(
+    sheet: Sheet,
+    metric: str,
+    who: str,
+    frequency: Frequency,
+    curves: Mapping[str, Sequence[float | None]],
+) -> tuple[float, list[Markup]]:
+    count = len(frequency.labels)
+    step = (sheet.right - sheet.left) / max(count, 1)
+    middles = [sheet.left + (number + 0.5) * step for number in range(count)]
+    values = [value for curve in curves.values() for value in curve if value is not None]
+    upright = Axis.over(values, _TOP + _HEIGHT, _TOP)
+    parts = [*rules(sheet, upright)]
+    parts.append(element("text", metric, x=sheet.left - 44, y=_TOP - 12, class_="label"))
+    for kind, curve in reversed(list(curves.items())):  # the first one on top
+        points = [
+            None if value is None else (middle, upright.at(value))
+            for middle, value in zip(middles, curve, strict=True)
+        ]
+        parts.append(element("path", d=path(points), class_=f"curve {kind}"))
+        for label, value, point in zip(frequency.labels, curve, points, strict=True):
+            if point is not None:
+                words = element("title", f"{label} interactions: {metric} {figure(value)}")
+                parts.append(element("circle", words, cx=point[0], cy=point[1], r=4, class_=kind))
+    top = _TOP + _HEIGHT + 34
+    most = max(frequency.rows, default=0) or 1
+    base = top + _STRIP
+    parts.append(element("text", "test rows", x=sheet.left, y=top - 8, class_="label"))
+    parts.append(element("line", x1=sheet.left, x2=sheet.right, y1=base, y2=base, class_="rule"))
+    for middle, rows, label in zip(middles, frequency.rows, frequency.labels, strict=True):
+        height = _STRIP * rows / most
+        parts.append(
+            element(
+                "rect",
+                element("title", f"{label} interactions: {whole(rows)} test rows"),
+                x=middle - 0.32 * step,
+                y=base - height,
+                width=0.64 * step,
+                height=height,
+                class_="rows",
+            )
+        )
+    tilted = sheet.narrow and count > 4
+    for middle, label in zip(middles, frequency.labels, strict=True):
+        place = f"rotate(-42 {middle:.1f} {base + 16:.1f})" if tilted else None
+        parts.append(
+            element(
+                "text",
+                label,
+                x=middle + (6 if tilted else 0),
+                y=base + 16,
+                transform=place,
+                class_=f"tick {'end' if tilted else 'middle'}",
+            )
+        )
+    longest = max(map(len, frequency.labels), default=0)
+    below = base + (28 + 4.4 * longest if tilted else 38)
+    middle = (sheet.left + sheet.right) / 2
+    name = f"training interactions of the {who}, cold to warm"
+    parts.append(element("text", name, x=middle, y=below, class_="label middle"))
+    return below + 8, parts

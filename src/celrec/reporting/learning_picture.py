@@ -1,18 +1,19 @@
-"""The learning curve of a stage."""
+"""The learning curve of a stage, and the stage in words."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import Any
 
 from markupsafe import Markup
 
-from celrec.reporting.axis import Axis
-from celrec.reporting.picture import Sheet, picture, rules
-from celrec.reporting.svg import element, path
-from celrec.reporting.written_numbers import figure, whole
-from celrec.training.judgement import Judgement
+from celrec.offline.solver import Judgement
+from celrec.reporting.drawing import Axis, Sheet, element, path, picture, rules
+from celrec.reporting.numbers import figure, whole
+from celrec.reporting.wording import compressed_sides
+from celrec.runs.run_folder import Run
 
 _LOSS, _STRIP, _GAP = 220.0, 46.0, 32.0  # heights
 _FAR = 8.0  # losses further from the lowest one than so many times the median are not shown
@@ -195,3 +196,49 @@ def _near(losses: Iterable[float]) -> list[float]:
         return []
     limit = finite[0] + _FAR * (finite[len(finite) // 2] - finite[0])
     return [loss for loss in finite if loss <= limit] if limit > finite[0] else finite
+
+
+_STAGES = {
+    "choose": "Rows and clusters",
+    "personalise": "Rows of their own",
+    "finish": "The network, on rows and clusters of a factorisation",
+}
+
+
+def stage_words(name: str, judgements: list[Judgement], run: Run) -> dict[str, Any]:
+    """What the page shows of it: a picture, and the numbers behind it."""
+    plan = run.plan
+    sides = compressed_sides(run) if plan.clustered or plan.online else []
+    if not any(clusters_of(one, sides) for one in judgements):
+        sides = []
+    best = best_of(judgements)
+    splits = bool(sides) and name == "choose"
+    rows, before = [], None
+    for one in judgements:
+        count = clusters_of(one, sides)
+        rows.append(
+            {
+                "step": one.step,
+                "train": one.train_loss if math.isfinite(one.train_loss) else None,
+                "valid": one.valid_loss if math.isfinite(one.valid_loss) else None,
+                "clusters": count,
+                "split": max(count - before, 0) if before is not None else 0,
+                "moved": one.moved,
+                "best": one is best,
+            }
+        )
+        before = count
+    legend = [("train", "training loss")]
+    if best is not None:
+        legend.append(("valid", "validation loss"))
+    if splits and marked_splits(judgements, sides):
+        legend.append(("split", "clusters were split"))
+    if any(one.moved for one in judgements):
+        legend.append(("moved", "ids that moved to another cluster"))
+    return {
+        "name": _STAGES.get(name, name),
+        "picture": learning_picture(judgements, sides if splits else []),
+        "legend": legend,
+        "rows": rows,
+        "splits": splits,
+    }

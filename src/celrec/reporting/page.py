@@ -11,20 +11,17 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from celrec.reporting.cards import METRICS, cards
-from celrec.reporting.contender import MEANS, RUN
-from celrec.reporting.contender_picture import contender_picture
+from celrec.reporting.cards import METRICS, cards, lead
+from celrec.reporting.compared_models import MEANS, RUN, contender_picture
 from celrec.reporting.contents import Contents
+from celrec.reporting.evaluator import BEST, Yardstick
 from celrec.reporting.figure_table import predicting, recommending, value_of
-from celrec.reporting.frequency import Frequency
-from celrec.reporting.frequency_picture import frequency_picture
-from celrec.reporting.lead import lead
-from celrec.reporting.memory_picture import memory_picture
-from celrec.reporting.plan_words import headline, method_name, plan_words
-from celrec.reporting.stage_words import stage_words
-from celrec.reporting.view_words import view_words
-from celrec.reporting.written_numbers import figure, size, times, whole
-from celrec.reporting.yardstick import BEST, Yardstick
+from celrec.reporting.frequency import Frequency, frequency_picture
+from celrec.reporting.learning_picture import stage_words
+from celrec.reporting.memory import memory_picture
+from celrec.reporting.numbers import figure, size, times, whole
+from celrec.reporting.tree_picture import view_words
+from celrec.reporting.wording import headline, method_name, plan_words
 
 _FOLDER = Path(__file__).parent
 _SECTIONS = {

@@ -6,14 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from celrec.data.atomic import atomic_file
 from celrec.errors import CelrecError
 from celrec.reporting.contents import Contents, cluster_views
+from celrec.reporting.evaluator import Recommend
 from celrec.reporting.page import page
-from celrec.reporting.reference import Watched, unwatched
-from celrec.reporting.standing import Standing
-from celrec.reporting.yardstick import Recommend
-from celrec.training.run_folder import load_run
+from celrec.reporting.run_comparison import Standing, Watched, unwatched
+from celrec.runs.run_folder import load_run
+from celrec.runtime.atomic import atomic_file
 
 NAME = "report.html"
 """The file in the run folder, unless another is asked for."""

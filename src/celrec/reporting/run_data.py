@@ -1,10 +1,11 @@
-"""The data of a run, read again."""
+"""What a report reads: the data of a run, its validation records, its online record."""
 
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -13,7 +14,11 @@ from celrec.data.datasets.library import open_data
 from celrec.data.interactions import Interactions
 from celrec.data.split import Split
 from celrec.errors import CelrecError
-from celrec.training.run_folder import Run
+from celrec.evaluation.prequential import Measured, Prequential
+from celrec.offline.solver import Judgement
+from celrec.runs.checkpoint_folder import CheckpointFolder
+from celrec.runs.run_folder import Run
+from celrec.runtime.state_file import load_state
 
 
 @dataclass(frozen=True)
@@ -64,3 +69,39 @@ class RunData:
             for column in (log.user, log.item, log.target):
                 crc = zlib.crc32(np.ascontiguousarray(column).data, crc)
         return f"{crc:08x}"
+
+
+NAME = "judgements.parquet"
+
+
+def read_judgements(folder: Path) -> dict[str, list[Judgement]]:
+    """What was noted while a run was trained, by stage; nothing for an online run."""
+    path = folder / NAME
+    if not path.is_file():
+        return {}
+    try:
+        table = pl.read_parquet(path)
+        known = [field.name for field in fields(Judgement) if field.name in table.columns]
+        stages: dict[str, list[Judgement]] = {}
+        for row in table.select("stage", *known).iter_rows(named=True) if len(table) else ():
+            stages.setdefault(row.pop("stage"), []).append(Judgement(**row))
+    except (pl.exceptions.PolarsError, TypeError) as error:
+        problem = str(error).partition("\n")[0]
+        raise CelrecError(f"{path}: damaged ({problem}); train again") from error
+    return stages
+
+
+_STATE = "training.safetensors"
+
+
+def online_record(folder: Path) -> dict[str, Measured] | None:
+    """What the run noted with its last checkpoint, by slice; None if it noted nothing."""
+    found = CheckpointFolder(folder).latest()
+    if found is None:
+        return None
+    metrics = Prequential()
+    try:
+        metrics.load_state_dict(load_state(found.folder / _STATE)["notes"])
+    except (CelrecError, LookupError, TypeError, AttributeError):
+        return None  # a run that somebody else's program has made need not note such things
+    return metrics.overall() if metrics.events else None

@@ -1,16 +1,100 @@
-"""The split tree."""
+"""The split tree and the clusters of one kind of ids, drawn and in words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup
 
 from celrec.reporting.cluster_view import Cluster, ClusterView
-from celrec.reporting.picture import Sheet, clipped, picture
-from celrec.reporting.svg import element, path
-from celrec.reporting.tree_layout import Lane, TreeLayout
-from celrec.reporting.written_numbers import figure, whole
+from celrec.reporting.drawing import Sheet, clipped, element, path, picture
+from celrec.reporting.numbers import figure, page_json, whole
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A cluster's line in the picture, from where it was split off to the end."""
+
+    cluster: int
+    parent: int | None
+    born: int
+    """Its place in the order of splits."""
+    place: int
+    """Its place from top to bottom."""
+    folded: int
+    """How many clusters that came from it have no line of their own."""
+
+
+class TreeLayout:
+    """Clusters from top to bottom so that no line crosses another.
+
+    A cluster stands below the one that it came from, and those that were split off
+    later stand nearer to it. At most `most` clusters get a line, the first ones; those that
+    came later count as folded into the nearest one that they came from.
+
+    >>> [lane.cluster for lane in TreeLayout([-1, 0, 0, 1]).lanes]
+    [0, 2, 1, 3]
+    >>> [(lane.cluster, lane.folded) for lane in TreeLayout([-1, 0, 0, 1], most=2).lanes]
+    [(0, 1), (1, 1)]
+    """
+
+    def __init__(self, parents: Sequence[int], most: int = 200) -> None:
+        born = _born(parents)
+        order = sorted(range(len(parents)), key=born.__getitem__)
+        shown = set(order[:most])
+        folded = dict.fromkeys(shown, 0)
+        children: dict[int, list[int]] = {}
+        roots = []
+        for cluster in order:
+            parent = parents[cluster]
+            if cluster not in shown:
+                while parent >= 0 and parent not in shown:
+                    parent = parents[parent]
+                if parent >= 0:
+                    folded[parent] += 1
+            elif parent >= 0 and parent in shown:
+                children.setdefault(parent, []).append(cluster)
+            else:
+                roots.append(cluster)
+        self.lanes: list[Lane] = []
+        waiting = list(reversed(roots))
+        while waiting:
+            cluster = waiting.pop()
+            parent = parents[cluster]
+            known = parent if parent in shown else None
+            place = len(self.lanes)
+            self.lanes.append(Lane(cluster, known, born[cluster], place, folded[cluster]))
+            waiting += children.get(cluster, [])  # so the one that was born last comes next
+        self.count = len(parents)
+        """How many clusters there are."""
+
+    @property
+    def splits(self) -> int:
+        """How many of the lines begin at another."""
+        return sum(lane.parent is not None for lane in self.lanes)
+
+
+def _born(parents: Sequence[int]) -> list[int]:
+    """A number for each cluster that is above that of the one it came from, else by number."""
+    children: dict[int, list[int]] = {}
+    ready = []
+    for cluster, parent in enumerate(parents):
+        if parent >= 0:
+            children.setdefault(parent, []).append(cluster)
+        else:
+            ready.append(cluster)
+    born = [len(parents)] * len(parents)
+    number = 0
+    while ready:  # already a heap, since it is sorted
+        cluster = heapq.heappop(ready)
+        born[cluster], number = number, number + 1
+        for child in children.get(cluster, []):
+            heapq.heappush(ready, child)
+    return born
+
 
 _TOP, _ROOMY, _CLOSE = 38.0, 22.0, 17.0
 _MANY = 60  # lines
@@ -114,3 +198,71 @@ class _Drawing:
         room = self._sheet.letters(self._sheet.width - self._names, 12.7)
         words = clipped(more + " · ".join(cluster.names[:6]), room)
         yield element("text", words, x=self._names, y=at + 4, class_="names")
+
+
+_PREVIEW = 6
+_TALL = 40  # lines of a tree that is shown in a box
+
+
+def view_words(view: ClusterView) -> dict[str, Any]:
+    """What the page shows of them: a tree, a table, and the members for its script."""
+    picture = tree_picture(view)
+    parents = [] if view.parents is None else view.parents.tolist()
+    lanes = len(TreeLayout(parents).lanes) if parents else 0
+    roots = sum(parent < 0 for parent in parents)
+    note = ""
+    if lanes < len(parents):
+        note = f"The first {whole(lanes)} of {whole(len(parents))} clusters have a line."
+    means = [cluster.mean for cluster in view.clusters if cluster.mean is not None]
+    scale = None
+    if means and view.mean is not None and len(means) > 1:
+        scale = figure(view.mean, 2)
+    return {
+        "side": view.side,
+        "key": view.key,
+        "count": view.count,
+        "clusters": view.clusters,
+        "largest": view.largest,
+        "furthest": view.furthest,
+        "away": view.away,
+        "preview": _PREVIEW,
+        "picture": picture,
+        "tall": lanes > _TALL,
+        "roots": "one cluster" if roots == 1 else f"{whole(roots)} clusters",
+        "tree_note": note,
+        "no_tree": _no_tree(view),
+        "scale": scale,
+        "split": picture is not None,
+        "told": _told(view),
+        "wanted": "a title, an id or a cluster" if view.titled else "an id or a cluster",
+        "spread_told": "standard deviation of the targets in the cluster"
+        if view.of_targets
+        else "standard deviation of the mean targets of its ids, by interactions",
+        "json": page_json(view.as_dict()),
+    }
+
+
+def _no_tree(view: ClusterView) -> str:
+    if view.count == 1:
+        return f"All {view.side} that share rows are in one cluster: nothing was split."
+    if view.parents is None and view.alone:
+        return f"When {view.side} got rows of their own, the tree of their splits was not kept."
+    if view.parents is None:
+        return f"The {view.side} are between rows, as the evidence says, so there is no split tree."
+    return f"The clusters of {view.side} were given from the start: none was split from another."
+
+
+def _told(view: ClusterView) -> str:
+    words = [f"{whole(view.ids)} {view.side} share rows"]
+    if view.alone:
+        words[0] += f", {whole(view.alone)} others have one each"
+    if len(view.clusters) < view.count:
+        words.append(f"the page has the {whole(len(view.clusters))} most active clusters")
+    if view.shown < view.ids:
+        words.append(
+            f"it holds {whole(view.shown)} of all ids, the most active of each cluster, and only "
+            "these can be found"
+        )
+    spread = "of the targets" if view.of_targets else "of its ids’ mean targets"
+    words.append(f"spread is the standard deviation {spread} in a cluster")
+    return f"{'; '.join(words)}."

@@ -34,8 +34,8 @@ def check_embedding(
 
     >>> from torch import nn
     >>> from celrec.embeddings.embedding import Embedding
-    >>> from celrec.embeddings.memory import Memory
-    >>> from celrec.embeddings.traits import Traits
+    >>> from celrec.embeddings.embedding import Memory
+    >>> from celrec.embeddings.embedding import Traits
     >>> class RankOne(Embedding):
     ...     traits = Traits(low_time=True, low_memory=True, incremental=False)
     ...

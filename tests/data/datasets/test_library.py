@@ -9,9 +9,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from celrec import load_dataset
-from celrec.data.carrier import Carrier
 from celrec.data.datasets import library
-from celrec.data.datasets.dataset import Counts, PublishedFile
+from celrec.data.datasets.dataset import Carrier, Counts, PublishedFile
 from celrec.data.datasets.library import (
     DATASETS,
     cache_folder,

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
-from celrec.data.datasets._tables import Types, parse_text
-from celrec.data.datasets.dataset import Counts, Dataset, PublishedFile, Tables
+from celrec.data.datasets.dataset import Counts, Dataset, PublishedFile, Tables, Types, parse_text
 from celrec.data.text_source import TextSource
 from celrec.errors import CelrecError
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from celrec.data.datasets._tables import Types, parse_text
-from celrec.data.datasets.dataset import Counts, Dataset, PublishedFile, Tables
+from celrec.data.datasets.dataset import Counts, Dataset, PublishedFile, Tables, Types, parse_text
 
 _FILE = "BX-CSV-Dump.zip"
 # Every field is quoted, and quotes inside fields are not doubled: the separator is this.

@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
-from celrec.data.atomic import atomic_folder
 from celrec.data.datasets.amazon import AMAZON
 from celrec.data.datasets.book_crossing import BOOK_CROSSING
 from celrec.data.datasets.dataset import Counts, Dataset, Tables
@@ -22,6 +21,7 @@ from celrec.data.download import DownloadError, download
 from celrec.data.interactions import Interactions
 from celrec.data.reading import read
 from celrec.errors import CelrecError
+from celrec.runtime.atomic import atomic_folder
 
 DATASETS = {d.name: d for d in (*MOVIELENS, *AMAZON, RENT_THE_RUNWAY, BOOK_CROSSING, SYNTHETIC)}
 """The public data sets by name."""

@@ -7,9 +7,17 @@ from pathlib import Path
 
 import polars as pl
 
-from celrec.data.carrier import Carrier
-from celrec.data.datasets._tables import Types, parse_text, split_names, with_year
-from celrec.data.datasets.dataset import Counts, Dataset, PublishedFile, Tables
+from celrec.data.datasets.dataset import (
+    Carrier,
+    Counts,
+    Dataset,
+    PublishedFile,
+    Tables,
+    Types,
+    parse_text,
+    split_names,
+    with_year,
+)
 
 _URL = "https://files.grouplens.org/datasets/movielens/"
 _RATINGS: Types = {"user": pl.Int32, "item": pl.Int32, "rating": pl.Float32, "timestamp": pl.Int64}

@@ -1,0 +1,1 @@
+"""Clustered Embedding Learning: splits, criteria, reassignment, and the objects that apply them."""

@@ -1,0 +1,250 @@
+"""Clustered tables in anybody's model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from celrec.cel.autograd_evidence import AutogradEvidence, Objective
+from celrec.cel.bag_evidence import BagEvidence
+from celrec.cel.clusterer import Clusterer, share_row_state
+from celrec.cel.learned_clusters import learned_clusters
+from celrec.cel.reassignment import choose_unseen
+from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.clustered_bag import ClusteredEmbeddingBag
+from celrec.errors import CelrecError
+
+
+def replace_module(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
+    """Put `new` wherever `old` is registered below `model`, in its mode."""
+    new.train(old.training)
+    for path, module in list(model.named_modules(remove_duplicate=False)):
+        if module is old:
+            parent, _, name = path.rpartition(".")
+            setattr(model.get_submodule(parent), name, new)
+
+
+STARTS = ("learned", "one")
+
+
+def clusterize(
+    model: nn.Module,
+    rows: Mapping[str, int | str],
+    objective: Objective | None = None,
+    optimizer: Optimizer | None = None,
+    *,
+    start: str = "learned",
+    interactions: Mapping[str, Tensor] | None = None,
+    data: Sequence[Any] | None = None,
+    **schedule: Any,
+) -> dict[str, Clusterer]:
+    """Replace tables of a model by clustered ones, in place; the clusterers by name.
+
+    `rows` says for each `nn.Embedding` or `nn.EmbeddingBag`, by its name in
+    `model.named_modules()`, how many rows it is to have: a number, or a share of its
+    ids such as `"1%"`. A table that is used in several places is replaced in all.
+
+    With `start="learned"` the clusters are those of `learned_clusters`: what the table
+    has learned stays, as well as so few rows can hold it, ids with many `interactions`
+    (counts per id, by name) better than others. With `start="one"`, for tables that
+    have learned nothing yet, all ids begin in one cluster.
+
+    The parameter itself stays and only gets fewer rows, so whatever holds it, such as
+    an optimiser or a regularisation, stays valid. An `optimizer` that has made steps has
+    to be given, so that its memory of rows is shared alike; one that is built later is
+    told by `clusterer.optimizer = optimizer`.
+
+    `objective`, from a batch to the loss of each sample, is what the clusterers judge by
+    (see `AutogradEvidence`, `data` too); tables that keep their clusters need none.
+    `schedule` is for `Clusterer`.
+
+    >>> _ = torch.manual_seed(0)
+    >>> model = nn.ModuleDict({"user": nn.Embedding(10, 4), "item": nn.Embedding(1000, 4)})
+    >>> optimizer = torch.optim.Adam(model.parameters())
+    >>> def objective(batch):
+    ...     user, item, rating = batch
+    ...     return ((model["user"](user) * model["item"](item)).sum(-1) - rating) ** 2
+    >>> clusterers = clusterize(model, {"item": "2%"}, objective, optimizer, reassign_every=1)
+    >>> model["item"]
+    ClusteredEmbedding(1000, 4, clusters=20 of 20)
+    >>> batch = torch.randint(10, (50,)), torch.randint(1000, (50,)), torch.rand(50)
+    >>> objective(batch).mean().backward()
+    >>> optimizer.step()
+    >>> [move.kind for move in clusterers["item"].step(batch)]  # after each step of the optimiser
+    ['reassign']
+    """
+    if start not in STARTS:
+        raise CelrecError(f"start must be one of {', '.join(STARTS)}, not {start!r}")
+    counts = interactions or {}
+    for name in counts:
+        if name not in rows:
+            raise CelrecError(f"interactions: {name!r} is not one of the tables in rows")
+    # All that can be wrong is found out before anything is changed.
+    tables = _tables(model, rows)
+    wanted = {name: _number(name, rows[name], table) for name, table in tables.items()}
+    for name, table in tables.items():
+        _check(name, table)
+        _check_held_by(optimizer, name, table)
+    shared = {
+        name: _clusters(name, table, wanted[name], start, counts.get(name))
+        for name, table in tables.items()
+    }
+    clusterers = {}
+    for name, table in tables.items():
+        new = _replaced(model, table, *shared[name], optimizer)
+        loss = _missing_objective if objective is None else objective
+        evidence: AutogradEvidence
+        if isinstance(new, ClusteredEmbeddingBag):
+            evidence = BagEvidence(new, loss, data=data, model=model)
+        else:
+            evidence = AutogradEvidence(new, loss, data=data, model=model)
+        clusterers[name] = Clusterer(new, optimizer, evidence, **schedule)
+    return clusterers
+
+
+Plain = nn.Embedding | nn.EmbeddingBag
+
+
+def _tables(model: nn.Module, rows: Mapping[str, int | str]) -> dict[str, Plain]:
+    modules = dict(model.named_modules(remove_duplicate=False))
+    tables: dict[str, Plain] = {}
+    for name in rows:
+        table = modules.get(name)
+        if not name or not isinstance(table, Plain):
+            known = [key for key, module in modules.items() if key and isinstance(module, Plain)]
+            raise CelrecError(
+                f"rows: the model has no nn.Embedding or nn.EmbeddingBag called {name!r}; "
+                f"it has {', '.join(known) or 'none'}"
+            )
+        for other, known_table in tables.items():
+            if known_table is table:
+                raise CelrecError(f"rows: {other!r} and {name!r} are one table; name it once")
+        tied = [
+            key
+            for key, parameter in model.named_parameters(remove_duplicate=False)
+            if parameter is table.weight and modules[key.rpartition(".")[0]] is not table
+        ]
+        if tied:
+            raise CelrecError(
+                f"rows: the weight of {name!r} is also {tied[0]!r}; untie them first, or use one "
+                "nn.Embedding in both places"
+            )
+        tables[name] = table
+    return tables
+
+
+def _number(name: str, given: int | str, table: Plain) -> int:
+    ids = table.num_embeddings
+    text = str(given).strip()
+    try:
+        number = float(text[:-1]) / 100 * ids if text.endswith("%") else int(text)
+        rows = round(number)
+    except (ValueError, OverflowError) as error:
+        raise CelrecError(
+            f"rows[{name!r}] must be a number of rows or a share such as '1%', not {given!r}"
+        ) from error
+    if number <= 0:
+        raise CelrecError(f"rows[{name!r}] must be positive, not {given!r}")
+    return min(max(rows, 1), ids)
+
+
+def _check(name: str, table: Plain) -> None:
+    plain = nn.Embedding if isinstance(table, nn.Embedding) else nn.EmbeddingBag
+    if type(table) is not plain:  # a subclass may do anything to its vectors
+        raise CelrecError(
+            f"table {name!r} is a {type(table).__name__}, not an nn.{plain.__name__} itself"
+        )
+    for option, remedy in (
+        ("max_norm", "shared rows are not renormalised; set it to None"),
+        ("scale_grad_by_freq", "rows are shared, ids are not counted; set it to False"),
+        ("sparse", "the few rows have dense gradients; set it to False, with a dense optimiser"),
+    ):
+        if getattr(table, option):
+            raise CelrecError(f"table {name!r} has {option}={getattr(table, option)}: {remedy}")
+    if any((table._forward_hooks, table._forward_pre_hooks, table._backward_hooks)):
+        raise CelrecError(f"table {name!r} has hooks, which would be lost; remove them first")
+    padding = table.padding_idx
+    if (
+        isinstance(table, nn.Embedding)
+        and padding is not None
+        and bool(table.weight[padding].any())
+    ):
+        raise CelrecError(
+            f"table {name!r} has a padding_idx of {padding} whose row is not zero, as that of a "
+            "clustered table is; set the row to zero, or padding_idx to None"
+        )
+
+
+def _check_held_by(optimizer: Optimizer | None, name: str, table: Plain) -> None:
+    if optimizer is None or not table.weight.requires_grad:
+        return
+    if not any(
+        held is table.weight for group in optimizer.param_groups for held in group["params"]
+    ):
+        raise CelrecError(
+            f"optimizer does not hold the weight of {name!r}; build it from model.parameters(), "
+            "or give none"
+        )
+
+
+@torch.no_grad()
+def _clusters(
+    name: str, table: Plain, rows: int, start: str, interactions: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The cluster of each id, and as many rows as were asked for."""
+    weight = table.weight.detach()
+    if start == "learned":
+        try:
+            return learned_clusters(weight, rows, interactions)
+        except CelrecError as error:
+            raise CelrecError(f"table {name!r}: {error}") from error
+    # Rows as the model made them, whatever it thinks is a good start; padding is none.
+    ids = torch.arange(len(weight), device=weight.device)
+    if table.padding_idx is not None and rows < len(weight):
+        ids = ids[ids != table.padding_idx]
+    return torch.zeros(len(weight), dtype=torch.int64, device=weight.device), weight[ids[:rows]]
+
+
+@torch.no_grad()
+def _replaced(
+    model: nn.Module,
+    old: Plain,
+    assignment: Tensor,
+    rows: Tensor,
+    optimizer: Optimizer | None,
+) -> ClusteredEmbedding | ClusteredEmbeddingBag:
+    """What is now in the place of a table."""
+    parameter = cast(nn.Parameter, old.weight)
+    table = ClusteredEmbedding(
+        old.num_embeddings,
+        old.embedding_dim,
+        max_clusters=len(rows),
+        padding_idx=old.padding_idx,
+        device=parameter.device,
+        dtype=parameter.dtype,
+    )
+    if optimizer is not None:
+        share_row_state(optimizer, parameter, assignment, len(rows))
+    # Somebody may still hold the old table, which keeps what it has.
+    old.weight = nn.Parameter(parameter.data, requires_grad=parameter.requires_grad)
+    parameter.grad = None
+    parameter.data = rows.clone()
+    table.weight = parameter
+    table.start_from(assignment)
+    choose_unseen(table)
+    new: ClusteredEmbedding | ClusteredEmbeddingBag = table
+    if isinstance(old, nn.EmbeddingBag):
+        new = ClusteredEmbeddingBag(
+            table, mode=old.mode, include_last_offset=old.include_last_offset
+        )
+    replace_module(model, old, new)
+    return new
+
+
+def _missing_objective(batch: object) -> Tensor:
+    del batch
+    raise CelrecError("objective is missing: give clusterize the loss of each sample of a batch")

@@ -1,0 +1,137 @@
+"""Clusters for a table that was learned without them."""
+
+from __future__ import annotations
+
+import heapq
+
+import torch
+from torch import Tensor
+
+from celrec.cel.reassignment import none_empty
+from celrec.cel.split import Members, Splitter
+from celrec.errors import CelrecError
+
+_ROUNDS = 10
+"""Of reassignments after the last split."""
+_BLOCK = 1 << 22
+"""Distances at a time."""
+
+
+@torch.no_grad()
+def learned_clusters(
+    vectors: Tensor, clusters: int, interactions: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The cluster of each vector and the row of each cluster, by the moves of CEL.
+
+    The loss is the squared error of putting rows in the place of vectors,
+    Σ_j n_j ‖v_j − B(j)‖² with n_j the interactions of id j, so that its gradient is
+    the deviation n_j (v_j − B(j)). Clusters with the highest loss are split by GPCA of
+    these, members are reassigned to the nearest row, and a row is the mean of its
+    members. With twice as many clusters the loss is never higher.
+
+    >>> vectors = torch.tensor([[0.0], [0.1], [5.0], [5.1], [9.0]])
+    >>> assignment, rows = learned_clusters(vectors, 3)
+    >>> assignment.tolist(), [round(row, 2) for row in rows.flatten().tolist()]
+    ([0, 0, 1, 1, 2], [0.05, 5.05, 9.0])
+    """
+    if not 1 <= clusters <= len(vectors):
+        raise CelrecError(f"clusters must lie in 1 … {len(vectors):,} (the ids), not {clusters}")
+    if not bool(vectors.isfinite().all()):
+        raise CelrecError("vectors must be finite; a table that diverged cannot be clustered")
+    if clusters == len(vectors):
+        return torch.arange(clusters, device=vectors.device), vectors.clone()
+    points = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
+    clustering = _Clustering(points, _weights(interactions, points))
+    targets = [clusters]
+    while targets[-1] > 1:
+        targets.append((targets[-1] + 1) // 2)
+    for target in reversed(targets):
+        clustering.split(target)
+        for _ in range(_ROUNDS if target == clusters else 1):
+            if not clustering.reassign():
+                break
+    return clustering.assignment, clustering.rows.to(vectors.dtype)
+
+
+class _Clustering:
+    """Clusters of weighted points, and the means of their members."""
+
+    def __init__(self, points: Tensor, weights: Tensor) -> None:
+        self._points, self._weights = points, weights
+        self.assignment = torch.zeros(len(points), dtype=torch.int64, device=points.device)
+        self.count = 1
+        self.rows = self._means()
+
+    def split(self, target: int) -> None:
+        """Split the cluster with the highest loss, until there are so many."""
+        sizes = torch.bincount(self.assignment, minlength=self.count).tolist()
+        members = list(torch.split(self.assignment.argsort(stable=True), sizes))
+        rows = list(self.rows)
+        # By loss, and those of one member last.
+        queue = [self._priority(k, ids, rows[k]) for k, ids in enumerate(members)]
+        heapq.heapify(queue)
+        splitter, generator = Splitter(), torch.Generator()
+        while self.count < target:
+            *_, cluster = heapq.heappop(queue)
+            ids = members[cluster]
+            pulls = self._weights[ids, None] * (self._points[ids] - rows[cluster])
+            leaving = splitter.leaving(Members(pulls, self._weights[ids]), generator)
+            members[cluster] = ids[~leaving]
+            members.append(ids[leaving])
+            rows.append(rows[cluster])
+            for child in (cluster, self.count):
+                rows[child] = self._mean(members[child])
+                heapq.heappush(queue, self._priority(child, members[child], rows[child]))
+            self.assignment[members[-1]] = self.count
+            self.count += 1
+        self.rows = torch.stack(rows)
+
+    def reassign(self) -> bool:
+        """Move each point to the nearest row; whether any moved."""
+        nearest = torch.cat(
+            [
+                (self.rows.square().sum(1) - 2 * some @ self.rows.T).argmin(1)
+                for some in torch.split(self._points, max(1, _BLOCK // self.count))
+            ]
+        )
+        # The fast distances are inexact; only a move that helps for certain is made.
+        gain = self._distance(self.assignment) - self._distance(nearest)
+        proposed = torch.where(gain > 0, nearest, self.assignment)
+        after = none_empty(proposed, self.assignment, gain, self.count)
+        moved = not torch.equal(after, self.assignment)
+        self.assignment = after
+        self.rows = self._means()
+        return moved
+
+    def _distance(self, cluster: Tensor) -> Tensor:
+        return (self._points - self.rows[cluster]).square().sum(1)
+
+    def _priority(self, cluster: int, ids: Tensor, row: Tensor) -> tuple[bool, float, int]:
+        loss = self._weights[ids] @ (self._points[ids] - row).square().sum(1)
+        return len(ids) == 1, -float(loss), cluster
+
+    def _mean(self, ids: Tensor) -> Tensor:
+        # As deviations from one member, so that the mean of equal vectors is that very vector.
+        base = self._points[ids[0]]
+        weights = self._weights[ids]
+        return base + weights @ (self._points[ids] - base) / weights.sum()
+
+    def _means(self) -> Tensor:
+        ids = self.assignment.argsort(stable=True)
+        sizes = torch.bincount(self.assignment, minlength=self.count).tolist()
+        return torch.stack([self._mean(some) for some in torch.split(ids, sizes)])
+
+
+def _weights(interactions: Tensor | None, vectors: Tensor) -> Tensor:
+    if interactions is None:
+        return vectors.new_ones(len(vectors))
+    if interactions.shape != (len(vectors),):
+        raise CelrecError(
+            f"interactions must have one number per id ({len(vectors):,}), "
+            f"not shape {tuple(interactions.shape)}"
+        )
+    counts = interactions.to(vectors.device, torch.float64)
+    if not bool(counts.isfinite().all()) or bool((counts < 0).any()) or not bool(counts.any()):
+        raise CelrecError("interactions must be finite, not negative, and not all 0")
+    # Ids without interactions pull next to nothing, but a cluster of them still has a mean.
+    return counts.clamp(min=1e-6 * float(counts.mean())).to(vectors.dtype)

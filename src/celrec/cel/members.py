@@ -1,0 +1,169 @@
+"""Who is in which cluster, in both directions, while both change all the time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from celrec.cel.member_kernels import (
+    crowded_clusters,
+    enlist,
+    list_members,
+    move,
+    relink,
+)
+from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.runtime.growing_arrays import GrowingRows
+from celrec.runtime.memory_budget import Room
+
+_INT32 = np.dtype(np.int32)
+
+
+class Members:
+    """The members of each cluster of a table, as linked lists: each change takes the same time.
+
+    Ids are members from their first event on. `sizes` and `events` tell of each cluster how
+    many members it has, and how many events those have had together.
+    """
+
+    def __init__(self, table: ClusteredEmbedding, room: Room | None = None) -> None:
+        self._table, self._room = table, room
+        self.all_events = 0
+        """Those of all clusters together."""
+        self._begin()
+
+    def _begin(self) -> None:
+        clusters = self._table.max_clusters
+        self.sizes, self.events = np.zeros(clusters, np.int64), np.zeros(clusters, np.int64)
+        self._head = np.full(clusters, -1, np.int32)
+        self._next, self._last = (GrowingRows(_INT32, room=self._room) for _ in range(2))
+        self._after, self._before = self._next.first(0), self._last.first(0)
+        self.grow(self._table.num_embeddings)
+
+    def grow(self, ids: int) -> None:
+        """Make room for more ids."""
+        known = len(self._after)
+        del self._after, self._before  # views would keep them from growing in place
+        for rows in (self._next, self._last):
+            rows.grow(ids)
+            rows.flat[known:ids] = -1
+        self._after, self._before = self._next.first(ids), self._last.first(ids)
+
+    def count(
+        self, ids: NDArray[np.int64], counts: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Take notice of events of these ids, `counts` being those of all ids before.
+
+        Gives the different ids, and those that have come to 1, 2, 4, 8 … events.
+        """
+        self.all_events += len(ids)
+        return enlist(
+            ids,
+            counts,
+            self._table.assignment.numpy(),
+            self.sizes,
+            self.events,
+            self._head,
+            self._after,
+            self._before,
+        )
+
+    def move(
+        self, ids: NDArray[np.int64], goals: NDArray[np.int64], counts: NDArray[np.int64]
+    ) -> int:
+        """Move ids to other clusters; the last member of a cluster stays.
+
+        `counts` are the events of all ids. Gives how many moved.
+        """
+        return self._move(ids, goals, counts, least=1)
+
+    def merge(self, cluster: int, goal: int, counts: NDArray[np.int64]) -> None:
+        """Move all members of a cluster to another one."""
+        everybody = self.of(cluster)
+        self._move(everybody, np.full(len(everybody), goal), counts, least=0)
+
+    def _move(
+        self,
+        ids: NDArray[np.int64],
+        goals: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        *,
+        least: int,
+    ) -> int:
+        return move(
+            ids,
+            goals,
+            counts,
+            self._table.assignment.numpy(),
+            self.sizes,
+            self.events,
+            self._head,
+            self._after,
+            self._before,
+            least,
+        )
+
+    def keep(
+        self, ids: NDArray[np.int64], clusters: NDArray[np.int64], counts: NDArray[np.int64]
+    ) -> None:
+        """Take up that only these ids and these clusters are left in the table, in their order.
+
+        All numbers are those from before; `counts` are the events of all ids then.
+        """
+        numbers = np.full(len(self._after), -1)
+        numbers[ids] = np.arange(len(ids))
+        head, after = self._head, self._after
+        self._begin()
+        relink(
+            clusters,
+            numbers,
+            counts,
+            head,
+            after,
+            self.sizes,
+            self.events,
+            self._head,
+            self._after,
+            self._before,
+        )
+        self.all_events = int(self.events.sum())
+
+    def of(self, cluster: int) -> NDArray[np.int64]:
+        """The members of a cluster, those that joined last first."""
+        return self.of_all(np.array([cluster]))[0]
+
+    def of_all(self, clusters: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The members of clusters, one after the other, and their numbers added up from 0."""
+        return list_members(clusters, self.sizes, self._head, self._after)
+
+    def crowded(self, ids: NDArray[np.int64], most: float) -> NDArray[np.int64]:
+        """Those clusters of ids that have several members with more than `most` events.
+
+        Those with most events come first.
+        """
+        assignment = self._table.assignment.numpy()
+        return crowded_clusters(ids, assignment, self.sizes, self.events, most)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        parts = (self.sizes, self.events, self._head, self._after, self._before)
+        return sum(part.nbytes for part in parts)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The lists: the order of their members matters for what comes."""
+        return {name: torch.from_numpy(getattr(self, name)) for name in _PARTS}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take up what `state_dict` gave."""
+        self._begin()
+        self.grow(len(state["_after"]))
+        for name in _PARTS:
+            getattr(self, name)[:] = state[name].numpy()
+        self.all_events = int(self.events.sum())
+
+
+_PARTS = ("sizes", "events", "_head", "_after", "_before")

@@ -1,0 +1,121 @@
+"""Moving members to the clusters that fit their interactions best."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.errors import CelrecError
+from celrec.runtime.communicator import Share
+
+
+@dataclass(frozen=True, slots=True)
+class Reassignment:
+    """argmin_k of each member's loss under the row of cluster k, with rules of caution.
+
+    A member moves only if that lowers its loss, by more than `margin` per
+    interaction; ties stay. It stays in any case with probability `keep`, and if
+    it has fewer than `evidence` interactions. No cluster is left empty: the
+    former member that loses least goes back. So the total loss never rises.
+
+    >>> losses = torch.tensor([[1.0, 0.5], [1.0, 2.0], [3.0, 3.0]])
+    >>> rule = Reassignment(keep=0.0)
+    >>> rule(losses, torch.tensor([0, 0, 1]), torch.ones(3), torch.Generator())
+    tensor([1, 0, 1])
+    """
+
+    keep: float = 0.3
+    evidence: int = 0
+    margin: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.keep <= 1:
+            raise CelrecError(f"keep must be a probability, not {self.keep}")
+        if self.evidence < 0 or self.margin < 0:
+            raise CelrecError(
+                f"evidence and margin must not be negative, not {self.evidence} and {self.margin}"
+            )
+
+    def __call__(
+        self,
+        losses: Tensor,
+        current: Tensor,
+        interactions: Tensor,
+        generator: torch.Generator,
+        share: Share | None = None,
+    ) -> Tensor:
+        """The new cluster of every member, given losses (members × clusters).
+
+        Of several processes, each knows the losses of its `share` of the members, and they tell
+        each other who moves where.
+        """
+        share = share or Share.whole(len(current))
+        own = current[share.mine]
+        now = losses.gather(1, own[:, None]).squeeze(1)
+        best, choice = losses.min(1)
+        moving = now - best > self.margin * interactions[share.mine]
+        moving &= interactions[share.mine] >= self.evidence
+        if self.keep:
+            drawn = torch.rand(len(current), generator=generator).to(current.device)
+            moving &= drawn[share.mine] >= self.keep
+        ids = torch.nonzero(moving).squeeze(1)
+        moves = torch.stack([ids + share.mine.start, choice[ids]], 1)
+        who, where = share.joined(moves.int()).long().unbind(1)
+        proposed = current.index_copy(0, who, where)
+        return none_empty(proposed, current, now - best, losses.shape[1], share)
+
+
+def none_empty(
+    proposed: Tensor, current: Tensor, gain: Tensor, clusters: int, share: Share | None = None
+) -> Tensor:
+    """`proposed`, with the former member that gains least back in each cluster it would empty.
+
+    The gains are those of a process's `share` of the members.
+    """
+    share = share or Share.whole(len(current))
+    while True:
+        sizes = torch.bincount(proposed, minlength=clusters)
+        # Only clusters that had members can be refilled; a member sent back may empty another.
+        emptied = (sizes == 0) & (torch.bincount(current, minlength=clusters) > 0)
+        if not bool(emptied.any()):
+            return proposed
+        rows = torch.nonzero(emptied[current[share.mine]]).squeeze(1)
+        rows = rows[_least(gain[rows], current[share.mine][rows])]
+        gains, rows = share.joined(gain[rows]), share.joined(rows + share.mine.start)
+        rows = rows[_least(gains, current[rows])]
+        proposed = proposed.index_copy(0, rows, current[rows])
+
+
+def _least(gain: Tensor, cluster: Tensor) -> Tensor:
+    """Where in each cluster the gain is least, and first if it is so more than once."""
+    order = gain.argsort(stable=True)
+    order = order[cluster[order].argsort(stable=True)]
+    of = cluster[order]
+    first = torch.ones_like(of, dtype=torch.bool)
+    first[1:] = of[1:] != of[:-1]
+    return order[first]
+
+
+@torch.no_grad()
+def choose_unseen(table: ClusteredEmbedding) -> None:
+    """Let unseen ids share the row that is nearest to the mean over all members."""
+    rows = table.weight[: table.num_clusters]
+    rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
+    share = table.sizes().to(rows.dtype) / table.num_embeddings
+    table.unseen_cluster = int((rows - share @ rows).square().sum(1).argmin())
+
+
+@torch.no_grad()
+def join_unseen(table: ClusteredEmbedding, strangers: Tensor) -> None:
+    """Put ids of which nothing is known (a mask) where unseen ones are.
+
+    Else they would be wherever the splits of others have left them. A cluster that has no other
+    members keeps them.
+    """
+    assignment = table.assignment[:-1].long()
+    others = torch.bincount(assignment[~strangers], minlength=table.num_clusters)
+    moving = strangers & (others[assignment] > 0)
+    table.assign(torch.where(moving, table.unseen_cluster, assignment))

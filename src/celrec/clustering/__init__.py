@@ -1,1 +1,0 @@
-"""What makes CEL CEL: split methods, choice criteria, reassignment, schedule, split tree."""

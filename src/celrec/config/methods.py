@@ -1,0 +1,209 @@
+"""The embedding methods that a plan can ask for, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from celrec.data.interactions import Interactions
+from celrec.embeddings.adaptive import AdaptiveEmbedding
+from celrec.embeddings.binary_code import BinaryCodeEmbedding
+from celrec.embeddings.cafe import CafeEmbedding
+from celrec.embeddings.cce import CceEmbedding
+from celrec.embeddings.compositional import CompositionalEmbedding
+from celrec.embeddings.deep_hash import DeepHashEmbedding
+from celrec.embeddings.embedding import Embedding
+from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.hash_code import HashCodeEmbedding
+from celrec.embeddings.modulo import ModuloEmbedding
+from celrec.embeddings.prehash import PreHashEmbedding
+from celrec.embeddings.quantised import QuantisedEmbedding
+from celrec.embeddings.robe import RobeEmbedding
+from celrec.embeddings.tensor_train import TensorTrainEmbedding
+from celrec.embeddings.tree import TreeEmbedding
+from celrec.errors import CelrecError
+from celrec.offline.hash_gnn import hash_codes
+
+
+class Request(NamedTuple):
+    """What a table is to be made for."""
+
+    log: Interactions
+    """What it will be trained on."""
+    side: str
+    """`users`, `items` or the name of a further column."""
+    ids: int
+    dim: int
+    rows: int
+    seed: int
+
+    @property
+    def counts(self) -> Tensor:
+        """The interactions of each id."""
+        known = {"users": self.log.user_counts, "items": self.log.item_counts}
+        known |= {name: column.counts for name, column in self.log.columns.items()}
+        counts = np.zeros(self.ids, np.int64)
+        counts[: len(known[self.side])] = known[self.side][: self.ids]
+        return torch.from_numpy(counts)
+
+    @property
+    def warmest(self) -> Tensor:
+        """All ids, those with the most interactions first."""
+        return self.counts.argsort(descending=True, stable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """How a table of some kind is made."""
+
+    told: str
+    make: Callable[[Request], Embedding]
+    tree: bool = False
+    """Whether it has a solver of its own for factorisations."""
+    composed: bool = False
+    """Whether ids do not have one row each, or rows change hands by gradients."""
+    compressed: bool = True
+    """Whether it asks for a number of rows."""
+
+
+def _full(request: Request) -> FullEmbedding:
+    return FullEmbedding(request.ids, request.dim)
+
+
+def _hashed(kind: Callable[..., Embedding], **settings: object) -> Callable[[Request], Embedding]:
+    def make(request: Request) -> Embedding:
+        return kind(request.ids, request.dim, rows=request.rows, seed=request.seed, **settings)
+
+    return make
+
+
+def _adaptive(request: Request) -> AdaptiveEmbedding:
+    table = AdaptiveEmbedding(request.ids, request.dim, rows=request.rows, seed=request.seed)
+    table.promote(request.warmest[: table.private_rows])
+    return table
+
+
+def _binary_code_of_ids(request: Request) -> BinaryCodeEmbedding:
+    if request.side not in ("users", "items"):
+        raise CelrecError(f"embedding 'bh-ids' is for users and items, not {request.side!r}")
+    ids = (request.log.user_ids if request.side == "users" else request.log.item_ids).ids
+    if not ids.dtype.is_integer():
+        raise CelrecError(
+            "embedding 'bh-ids' takes the bits of integer ids, and these are strings; take 'bh'"
+        )
+    table = BinaryCodeEmbedding(
+        request.ids, request.dim, rows=request.rows, seed=request.seed, numbered=True
+    )
+    # Their places in ascending order, since ids may be larger than there are bits for.
+    table.set_numbers(torch.from_numpy(ids[: request.ids].to_numpy().argsort().argsort()))
+    return table
+
+
+def _prehash(k: int | None) -> Callable[[Request], PreHashEmbedding]:
+    def make(request: Request) -> PreHashEmbedding:
+        table = PreHashEmbedding(
+            request.ids, request.dim, rows=request.rows, k=k, seed=request.seed
+        )
+        table.bind(request.warmest)
+        return table
+
+    return make
+
+
+def _hash_gnn(request: Request) -> HashCodeEmbedding:
+    if request.side not in ("users", "items"):
+        raise CelrecError(
+            f"embedding 'hashgnn' is for users and items, not for column {request.side!r}"
+        )
+    table = HashCodeEmbedding(request.ids, request.dim, rows=request.rows)
+    bits, table.prepared_with = hash_codes(request.log, request.side, request.rows, request.seed)
+    table.set_codes(bits, request.counts)
+    return table
+
+
+def _tree(*, root: bool, share: bool) -> Callable[[Request], TreeEmbedding]:
+    def make(request: Request) -> TreeEmbedding:
+        return TreeEmbedding(request.ids, request.dim, rows=request.rows, root=root, share=share)
+
+    return make
+
+
+METHODS: dict[str, Method] = {
+    # Its clusters come from the plan, so `building` makes its tables.
+    "cel": Method("rows shared in clusters that split and re-form", _full),
+    "cel-int8": Method("the same, in rows of eight bits", _full),
+    "cel-lite": Method("the same, learned online, between rows while little is known", _full),
+    "full": Method("a row for each id", _full, compressed=False),
+    "int8": Method(
+        "a row of eight bits for each id",
+        lambda request: QuantisedEmbedding(_full(request), seed=request.seed),
+        compressed=False,
+    ),
+    "modulo": Method("rows shared by chance: the hashing trick", _hashed(ModuloEmbedding)),
+    "bh": Method(
+        "sums of rows that the bits of a hash choose: binary codes",
+        _hashed(BinaryCodeEmbedding),
+        composed=True,
+    ),
+    "bh-skip": Method(
+        "the same, bits dealt out in turn",
+        _hashed(BinaryCodeEmbedding, split="skip"),
+        composed=True,
+    ),
+    "bh-ids": Method(
+        "the same, bits of the place of an integer id among all", _binary_code_of_ids, composed=True
+    ),
+    "ae": Method("rows of their own for warm ids, others by chance: adaptive", _adaptive),
+    "hashgnn": Method("rows shared by codes from a network on the graph: HashGNN", _hash_gnn),
+    "prehash4": Method("mixtures of 4 rows: PreHash", _prehash(4), composed=True),
+    "prehash": Method("mixtures of all rows: PreHash", _prehash(None), composed=True),
+    "etree": Method(
+        "rows of a tree that a full table was drawn to: eTree",
+        _tree(root=True, share=True),
+        tree=True,
+    ),
+    "etree-leaves": Method("that full table", _tree(root=True, share=False), tree=True),
+    "jnkm": Method(
+        "centres that a full table was drawn to: JNKM", _tree(root=False, share=True), tree=True
+    ),
+    "jnkm-leaves": Method("that full table", _tree(root=False, share=False), tree=True),
+    "qr": Method(
+        "products of rows, by quotient and remainder: QR",
+        _hashed(CompositionalEmbedding),
+        composed=True,
+    ),
+    "cce": Method(
+        "sums of a cluster's row and a hashed one, by column: CCE",
+        _hashed(CceEmbedding),
+        composed=True,
+    ),
+    "robe": Method("pieces of one array: ROBE", _hashed(RobeEmbedding), composed=True),
+    "tt": Method(
+        "products of small matrices: TT-Rec", _hashed(TensorTrainEmbedding), composed=True
+    ),
+    "dhe": Method("a network on hashes: DHE", _hashed(DeepHashEmbedding), composed=True),
+    "cafe": Method(
+        "rows of their own for ids with large gradients: CAFE",
+        _hashed(CafeEmbedding),
+        composed=True,
+    ),
+}
+
+
+def find_method(name: str) -> Method:
+    """The method of that name; `prehash16` and the like are mixtures of so many rows.
+
+    >>> find_method("prehash16").told
+    'mixtures of 16 rows'
+    """
+    if name in METHODS:
+        return METHODS[name]
+    k = name.removeprefix("prehash")
+    if k != name and k.isdecimal() and int(k) > 0:
+        return Method(f"mixtures of {int(k)} rows", _prehash(int(k)), composed=True)
+    raise CelrecError(f"embedding must be one of {', '.join(METHODS)}, not {name!r}")

@@ -1,0 +1,73 @@
+"""Hashes and permutations of ids that need no stored state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+_MASK = 0x7FFFFFFF
+_GOLDEN = 0x9E3779B1
+
+
+def mixed(ids: Tensor, seed: int) -> Tensor:
+    """31 bits that look random, the same for the same id and seed: multiplications and shifts.
+
+    >>> import torch
+    >>> int(mixed(torch.tensor(3), 0)) == int(mixed(torch.tensor(3), 1))
+    False
+    """
+    offset = _GOLDEN * (seed + 1) & _MASK  # of any seed, however large
+    bits = ((ids.long() & _MASK) + offset) & _MASK
+    for multiplier in (0x45D9F3B, 0x2C1B3C6D):
+        bits = ((bits ^ (bits >> 16)) * multiplier) & _MASK
+    return bits ^ (bits >> 16)
+
+
+class PermutedDigits:
+    """Ids to tuples of digits, digit i below `radices[i]`, no two ids with the same tuple.
+
+    Dense ids are ordered by appearance, so they are shuffled first: twice
+    x → (a·x + b) mod m with gcd(a, m) = 1. Two steps, since a·x has to fit in 63
+    bits, which keeps a small if m is large. m is the product of the radices less 1:
+    it shares no factor with a radix, else some digits would be the same for every
+    seed. Ids outside 0 … m − 1 are wrapped around, modulo m.
+
+    >>> digits = PermutedDigits([3, 2], seed=0)
+    >>> len({tuple(int(d) for d in digits(torch.tensor(one))) for one in range(5)})
+    5
+    """
+
+    def __init__(self, radices: Sequence[int], seed: int) -> None:
+        self.radices = list(radices)
+        self.modulus = math.prod(radices) - 1
+        draws = mixed(torch.arange(4, device="cpu"), seed).tolist()
+        largest = max(1, min(self.modulus - 1, 2**62 // self.modulus))
+        self.steps: list[tuple[int, int]] = []
+        for factor, offset in zip(draws[:2], draws[2:], strict=True):
+            factor = 1 + factor % largest
+            while math.gcd(factor, self.modulus) > 1:
+                factor -= 1
+            self.steps.append((factor, offset % self.modulus))
+
+    def __call__(self, ids: Tensor) -> list[Tensor]:
+        """The digits of each id, the lowest first, each of the shape of `ids`."""
+        numbers = ids % self.modulus
+        for factor, offset in self.steps:
+            numbers = (numbers * factor + offset) % self.modulus
+        digits = []
+        for radix in self.radices:
+            digits.append(numbers % radix)
+            numbers = torch.div(numbers, radix, rounding_mode="floor")
+        return digits
+
+
+def balanced(total: int, parts: int) -> list[int]:
+    """`total` as a sum of so many integers as equal as can be: no other has a larger product.
+
+    >>> balanced(11, 3)
+    [4, 4, 3]
+    """
+    return [total // parts + (part < total % parts) for part in range(parts)]

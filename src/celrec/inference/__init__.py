@@ -1,0 +1,1 @@
+"""Top-k, scores, explanations, cluster listings, export."""

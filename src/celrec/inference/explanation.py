@@ -1,0 +1,182 @@
+"""Why an item is where it is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import polars as pl
+
+from celrec.data.id_map import Ids
+from celrec.errors import CelrecError
+from celrec.inference.top_k import TopK
+from celrec.recommender.clusters import split_tree
+from celrec.recommender.materialised_items import row_weights
+from celrec.runs.run_folder import Run
+
+Id: TypeAlias = int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """An item of a cluster."""
+
+    item: Id
+    title: str | None
+    interactions: int
+
+    @property
+    def name(self) -> str:
+        """Its title, or else its id."""
+        return str(self.item) if self.title is None else self.title
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """An item, its cluster, and what a user has to do with it."""
+
+    item: Id
+    title: str | None
+    interactions: int
+    """That it was trained with."""
+    own_row: bool
+    """Whether it differs from the others of its cluster by a row of its own."""
+    cluster: int | None
+    """None: it is in none, since items do not share rows in clusters."""
+    members: int
+    """Of the cluster."""
+    path: tuple[int, ...]
+    """The clusters that it came through by splits, from the first one to its own; empty if no
+    tree was kept."""
+    weights: dict[int, float]
+    """The rows that it is a mixture of, by their weights; those of more than 1 %."""
+    neighbours: tuple[Member, ...]
+    """The most active others of the cluster."""
+    user: Id | None = None
+    score: float | None = None
+    """What the model predicts for the user."""
+    shared: tuple[Member, ...] = ()
+    """What the user has seen of the cluster, the latest first."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        told = asdict(self)
+        told["weights"] = {str(cluster): weight for cluster, weight in self.weights.items()}
+        return told
+
+    def told(self) -> str:
+        """In words, a line for each thing that there is to say."""
+        name = str(self.item) if self.title is None else f"{self.item} ({self.title})"
+        lines = [f"{name}: {self.interactions:,} interactions"]
+        if self.score is not None:
+            lines[0] += f", score {self.score:.3f} for user {self.user}"
+        if self.cluster is None:
+            return f"{lines[0]}\nitems are in no clusters here"
+        lines.append(f"in cluster {self.cluster}, with {self.members - 1:,} others")
+        if len(self.weights) > 1:
+            shares = ", ".join(f"{weight:.0%} of {row}" for row, weight in self.weights.items())
+            lines[-1] += f"; a mixture of rows: {shares}"
+        if self.own_row:
+            lines[-1] += "; with a row of its own besides"
+        if len(self.path) > 1:
+            lines.append(f"split off along {' → '.join(map(str, self.path))}")
+        if self.neighbours:
+            lines.append(f"beside {' · '.join(other.name for other in self.neighbours)}")
+        if self.shared:
+            seen = " · ".join(other.name for other in self.shared)
+            lines.append(f"user {self.user} has seen {seen} of that cluster")
+        return "\n".join(lines)
+
+
+class Explainer:
+    """Tells of items which cluster they are in, with whom, and how they came there.
+
+    >>> import celrec
+    >>> from tempfile import mkdtemp
+    >>> from celrec.runs.run_folder import load_run, save_run
+    >>> log = celrec.Planted(2_000, 40, 30, dim=2, item_clusters=3, noise=0.1).interactions()
+    >>> plan = celrec.Plan(compression="3", rank=4)
+    >>> folder = f"{mkdtemp()}/run"
+    >>> save_run(folder, log, celrec.fit(celrec.Split.random(log), plan).model, plan, {}, {}, {})
+    >>> why = Explainer(load_run(folder, seen=True)).explain(7, user=1, neighbours=2)
+    >>> why.path[0], why.path[-1] == why.cluster, len(why.neighbours), why.score is None
+    (0, True, 2, False)
+    """
+
+    def __init__(self, run: Run, top_k: TopK | None = None) -> None:
+        """`top_k` is to score any item, and is made if None."""
+        self._run, self._top_k = run, top_k
+        self._parent = split_tree(run.model, "items")
+
+    def explain(self, item: Id, user: Id | None = None, neighbours: int = 5) -> Explanation:
+        """Of an item, for a user if one is named, with up to so many neighbours."""
+        if neighbours < 0:
+            raise CelrecError(f"neighbours must not be negative, not {neighbours}")
+        items = self._run.items
+        dense = int(self._run.known.item_ids.encode(_one(item))[0])
+        if dense < 0:
+            raise CelrecError(f"item {item!r} is not known; name one that is in the data")
+        about = items.row(dense, named=True)
+        cluster = about.get("cluster")
+        members = pl.DataFrame()
+        if cluster is not None:
+            members = items.with_row_index("dense").filter(pl.col("cluster") == cluster)
+        others = self._active(members.filter(pl.col("dense") != dense)) if len(members) else members
+        return Explanation(
+            item=about["id"],
+            title=about.get("title"),
+            interactions=about["interactions"],
+            own_row=bool(about.get("private", False)),
+            cluster=cluster,
+            members=len(members),
+            path=self._path(cluster),
+            weights=row_weights(self._run.model, "items", dense),
+            neighbours=_members(others.head(neighbours)),
+            **({} if user is None else self._for_user(user, dense, cluster, neighbours)),
+        )
+
+    def _for_user(self, user: Id, item: int, cluster: int | None, most: int) -> dict[str, Any]:
+        run = self._run
+        if self._top_k is None:
+            self._top_k = TopK(run.model, run.items.get_column("interactions").to_numpy())
+        who = run.known.user_ids.encode(_one(user))
+        best = self._top_k.within(allowed=[item]).recommend(who, 1)
+        known = int(who[0])
+        told = {
+            "user": user if known < 0 else run.users.get_column("id")[known],
+            "score": float(best.scores[0, 0]),
+        }
+        if run.seen is None or cluster is None:
+            return told
+        _, seen = run.seen.of(who)
+        _, first = np.unique(seen, return_index=True)
+        latest = run.items[seen[np.sort(first)]] if len(seen) else run.items.head(0)
+        shared = latest.filter((pl.col("cluster") == cluster) & (pl.col("id") != self._id(item)))
+        return {**told, "shared": _members(shared.head(most))}
+
+    def _id(self, item: int) -> Id:
+        known: Id = self._run.items.get_column("id")[item]
+        return known
+
+    def _active(self, members: pl.DataFrame) -> pl.DataFrame:
+        return members.sort("interactions", "dense", descending=[True, False])
+
+    def _path(self, cluster: int | None) -> tuple[int, ...]:
+        if cluster is None or self._parent is None:
+            return ()
+        path = [cluster]
+        while (parent := int(self._parent[path[-1]])) >= 0:
+            path.append(parent)
+        return tuple(reversed(path))
+
+
+def _one(given: Id) -> Ids:
+    return pl.Series([given])
+
+
+def _members(table: pl.DataFrame) -> tuple[Member, ...]:
+    return tuple(
+        Member(row["id"], row.get("title"), row["interactions"])
+        for row in table.iter_rows(named=True)
+    )

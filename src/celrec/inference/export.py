@@ -1,0 +1,167 @@
+"""Trained models and long tables for other programs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import torch
+from polars.io.plugins import register_io_source
+
+from celrec.data.id_map import UNSEEN
+from celrec.errors import CelrecError
+from celrec.inference.graph_files import (
+    OUTPUT,
+    program_of,
+    write_onnx,
+    write_program,
+    write_safetensors,
+)
+from celrec.inference.scorer import Scorer
+from celrec.recommender.id_model import IdModel
+from celrec.runs.run_folder import Run
+from celrec.runtime.atomic import atomic_file, atomic_folder
+
+FORMATS = ("onnx", "pt2", "safetensors")
+_ABOUT = "export.json"
+_MEANING = {
+    "squared-error": "the target that is expected",
+    "cross-entropy": "the probability that the target is 1",
+    "ranking": "the higher, the better; of one user's items only the order means something",
+}
+
+
+def export_run(run: Run, path: str | Path, format: str) -> dict[str, Any]:  # noqa: A002
+    """Write a model for other programs: a folder, whole or not at all. Gives what it is told there.
+
+    It holds `model.onnx`, `model.pt2` or `model.safetensors`, in which the clusters of ids and
+    all else that the model knows of them are; `users.parquet`, `items.parquet` and a
+    `column_N.parquet` for each further column of ids, with the `number` of each `id`, by which
+    the model is asked, and for models that look at it the present `history` of each user; and
+    `export.json`, which tells what goes in and what comes out. An export that stands there is
+    replaced.
+    """
+    if format not in FORMATS:
+        raise CelrecError(f"format must be one of {', '.join(FORMATS)}, not {format!r}")
+    check_export_place(path)
+    scorer = Scorer(run.model)
+    about = _told(run, scorer, format)
+    text = json.dumps(about, indent=2)
+    with atomic_folder(Path(path)) as folder:
+        file = folder / about["file"]
+        if format == "onnx":
+            write_onnx(file, program_of(scorer), text)
+        elif format == "pt2":
+            write_program(file, program_of(scorer), text)
+        else:
+            write_safetensors(file, run.model, run.plan, text)
+        for name, table in _tables(run).items():
+            table.write_parquet(folder / name)
+        (folder / _ABOUT).write_text(text)
+    return about
+
+
+def check_export_place(path: str | Path) -> None:
+    """Complain if an export to `path` would take the place of anything but another one."""
+    folder = Path(path)
+    if folder.name in ("", ".."):
+        raise CelrecError(f"{path}: an export needs a folder of its own; name a new one")
+    models = [folder / f"model.{suffix}" for suffix in FORMATS]
+    if (folder / _ABOUT).is_file() and any(model.is_file() for model in models):
+        return
+    if os.path.lexists(folder) and not (folder.is_dir() and not any(folder.iterdir())):
+        raise CelrecError(f"{path}: is there and no export; choose another place (--out FOLDER)")
+
+
+def _told(run: Run, scorer: Scorer, format: str) -> dict[str, Any]:  # noqa: A002
+    inputs: dict[str, dict[str, Any]] = {
+        name: {"dtype": "int64", "shape": ["batch", *ids.shape[1:]]}
+        for name, ids in scorer.example(1).items()
+    }
+    inputs["user"]["ids"] = "users.parquet"
+    inputs["item"]["ids"] = "items.parquet"
+    if "history" in inputs:
+        inputs["history"] |= {"ids": "items.parquet", "no item": UNSEEN, "order": "latest last"}
+    if "columns" in inputs:
+        names = list(run.columns)
+        files = [_column_file(number) for number in range(len(names))]
+        inputs["columns"] |= {"names": names, "ids": files}
+    return {
+        "format": format,
+        "file": f"model.{format}",
+        "model": run.plan.model,
+        "embedding": run.plan.embedding,
+        "inputs": inputs,
+        "output": {
+            "name": OUTPUT,
+            "dtype": "float32",
+            "shape": ["batch"],
+            "meaning": _MEANING[run.plan.loss],
+        },
+        "unseen": UNSEEN,
+        "versions": {name: version(name) for name in ("celrec", "torch")},
+    }
+
+
+def _tables(run: Run) -> dict[str, pl.DataFrame]:
+    """What is known of ids, by the names of the files."""
+    users = run.users
+    if isinstance(run.model, IdModel) and run.model.history_length:
+        present = run.model.present(torch.arange(len(users))).history
+        if present is not None:
+            kind = pl.Array(pl.Int32, run.model.history_length)
+            users = users.with_columns(pl.Series("history", present.int().numpy(), kind))
+    tables = {"users.parquet": users, "items.parquet": run.items}
+    tables |= {_column_file(n): table for n, table in enumerate(run.columns.values())}
+    return {name: table.with_row_index("number") for name, table in tables.items()}
+
+
+def _column_file(number: int) -> str:
+    return f"column_{number}.parquet"
+
+
+_SINKS: dict[str, Callable[[pl.LazyFrame, Path], object]] = {
+    ".csv": pl.LazyFrame.sink_csv,
+    ".parquet": pl.LazyFrame.sink_parquet,
+}
+
+
+def check_list_file(path: Path) -> None:
+    """Complain about a name that `write_list_file` cannot take."""
+    if path.suffix.lower() not in _SINKS:
+        raise CelrecError(f"{path}: must end in {' or '.join(_SINKS)}; rename it")
+
+
+def write_list_file(path: Path, frames: Iterator[pl.DataFrame]) -> int:
+    """Write frames, one below the other, to a csv or parquet file, whole or not at all.
+
+    The first tells the columns of all. Only few are in memory at a time. Gives the number of rows.
+
+    >>> from tempfile import mkdtemp
+    >>> path = Path(mkdtemp(), "lists.csv")
+    >>> write_list_file(path, iter([pl.DataFrame({"n": [1, 2]}), pl.DataFrame({"n": [3]})]))
+    3
+    >>> pl.read_csv(path)["n"].to_list()
+    [1, 2, 3]
+    """
+    check_list_file(path)
+    first = next(frames)
+    rows = 0
+
+    def source(*_: object) -> Iterator[pl.DataFrame]:
+        nonlocal rows
+        rows = len(first)
+        yield first
+        for frame in frames:
+            rows += len(frame)
+            yield frame
+
+    with atomic_file(path) as temporary:
+        lazy = register_io_source(io_source=source, schema=first.schema)
+        _SINKS[path.suffix.lower()](lazy, temporary)
+    return rows

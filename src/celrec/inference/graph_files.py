@@ -1,0 +1,177 @@
+"""Models as ONNX graphs, as programs of torch.export, and as safetensors."""
+
+from __future__ import annotations
+
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch.export import Dim, ExportedProgram
+
+from celrec.config.building import describe_model, rebuild_model
+from celrec.config.plan import Plan
+from celrec.errors import CelrecError
+from celrec.inference.scorer import Scorer
+from celrec.recommender.model import Model
+
+_TALKATIVE = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Within it, torch and ONNX tell of errors only: the rest is about code of their own."""
+    loggers = [logging.getLogger(name) for name in _TALKATIVE]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+OUTPUT = "prediction"
+"""The name of what a graph puts out."""
+ONNX_ABOUT = "celrec"
+"""The key of the metadata that tell what a graph is."""
+_NEEDED = ("onnx", "onnxscript")
+
+
+def write_onnx(path: Path, program: ExportedProgram, about: str) -> None:
+    """Write an .onnx file of standard operators alone, with `about` in its metadata.
+
+    Its inputs have the names that the program takes them by, and batches of any size.
+    Of a model of more than 1.5 GB the numbers are in a file beside it, `model.onnx.data`: one
+    file of this format can hold no more than 2 GB.
+    """
+    if missing := [name for name in _NEEDED if find_spec(name) is None]:
+        raise CelrecError(
+            f"format 'onnx' needs {' and '.join(missing)}, not installed here; "
+            "pip install 'celrec[export]'"
+        )
+    from onnx.checker import check_model
+
+    names = {name: {0: "batch"} for name in program.example_inputs[1]}
+    with quiet():
+        try:
+            graph = torch.onnx.export(
+                program, dynamo=True, verbose=False, output_names=[OUTPUT], dynamic_shapes=names
+            )
+        except torch.onnx.OnnxExporterError as error:
+            raise CelrecError(
+                f"format 'onnx' cannot hold this model ({_cause(error)}); take 'pt2' or "
+                "'safetensors'"
+            ) from error
+        if graph is None:
+            raise CelrecError("format 'onnx' cannot hold this model; take 'pt2' or 'safetensors'")
+        for node in graph.model.graph.all_nodes():  # notes of the exporter's, long ones
+            node.metadata_props.clear()
+        graph.model.metadata_props[ONNX_ABOUT] = about
+        graph.save(path)
+        check_model(path)
+
+
+def _cause(error: BaseException) -> str:
+    """What went wrong at first, in one line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error).strip().partition("\n")[0]
+
+
+PROGRAM_ABOUT = "export.json"
+"""The extra file inside a .pt2 that tells what it is."""
+
+
+def program_of(scorer: Scorer) -> ExportedProgram:
+    """The scorer as one graph, for batches of any size but 0."""
+    example = scorer.example(3)  # torch takes 1 for a size that never changes
+    batch = Dim("batch", min=1)
+    shapes = {name: {0: batch} for name in example}
+    with quiet(), torch.no_grad():
+        program = torch.export.export(scorer, (), example, dynamic_shapes=shapes)
+    for node in program.graph.nodes:  # it tells where the source lies, and goes to others
+        node.meta.pop("stack_trace", None)
+    return program
+
+
+def write_program(path: Path, program: ExportedProgram, about: str) -> None:
+    """Write a .pt2 file, with `about` in it: see `ABOUT`.
+
+    `torch.export.load(path).module()` takes the ids by name, as the scorer does.
+
+    >>> from tempfile import mkdtemp
+    >>> from celrec.embeddings.full import FullEmbedding
+    >>> from celrec.recommender.factorisation import Factorisation
+    >>> path = Path(mkdtemp(), "model.pt2")
+    >>> scorer = Scorer(Factorisation(FullEmbedding(2, 3), FullEmbedding(5, 3)))
+    >>> write_program(path, program_of(scorer), "{}")
+    >>> torch.export.load(path).module()(user=torch.tensor([0]), item=torch.tensor([-1])).shape
+    torch.Size([1])
+    """
+    example = program.example_inputs
+    program.example_inputs = None  # they would be kept as a pickle
+    try:
+        with quiet():
+            torch.export.save(program, path, extra_files={PROGRAM_ABOUT: about})
+    finally:
+        program.example_inputs = example
+
+
+_ABOUT, _PLAN, _MODEL = "celrec", "plan", "model"  # the keys of the metadata
+
+
+def write_safetensors(path: Path, model: Model, plan: Plan, about: str) -> None:
+    """Write all that a model has learned, the clusters of ids too, and how it is built.
+
+    The metadata of the file are `celrec`, which is `about`, and `plan` and `model` for
+    `read_safetensors`.
+    """
+    metadata = {
+        _ABOUT: about,
+        _PLAN: json.dumps(asdict(plan)),
+        _MODEL: json.dumps(describe_model(model)),
+    }
+    try:
+        save_file(dict(model.state_dict()), path, metadata)
+    except SafetensorError as error:  # how it tells that the disk is full
+        raise CelrecError(f"{path}: cannot write the model ({error}); make room") from error
+
+
+def read_safetensors(path: str | Path) -> Model:
+    """The model that `write_safetensors` wrote, from this file alone.
+
+    What users did before is not in it: give it to a `Scorer`, for models that look at it.
+
+    >>> from tempfile import mkdtemp
+    >>> from celrec.embeddings.full import FullEmbedding
+    >>> from celrec.recommender.factorisation import Factorisation
+    >>> path = Path(mkdtemp(), "model.safetensors")
+    >>> model = Factorisation(FullEmbedding(2, 3), FullEmbedding(5, 3))
+    >>> write_safetensors(path, model, Plan(embedding="full", rank=3), "{}")
+    >>> bool((read_safetensors(path).items.weight == model.items.weight).all())
+    True
+    """
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+        model = rebuild_model(Plan(**json.loads(metadata[_PLAN])), json.loads(metadata[_MODEL]))
+        model.load_state_dict(load_file(path))
+    except FileNotFoundError as error:
+        raise CelrecError(f"{path}: no such file") from error
+    except (SafetensorError, OSError, LookupError, TypeError, ValueError, RuntimeError) as error:
+        problem = str(error).partition("\n")[0]
+        raise CelrecError(
+            f"{path}: no model that celrec exported ({problem}); export it again"
+        ) from error
+    return model

@@ -1,0 +1,137 @@
+"""The best items, by their original ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from celrec.data.id_map import IdMap, Ids
+from celrec.data.seen_items import SeenItems
+from celrec.errors import CelrecError
+from celrec.inference.search import Best
+from celrec.inference.top_k import TopK
+from celrec.recommender.model import Model
+from celrec.runs.run_folder import Run
+
+TIES = ("popularity", "recency")
+_USERS = 1 << 13  # in a part
+
+
+class TopItems:
+    """What a trained run recommends, with original ids in and out, and titles where there are any.
+
+    Among items with equal scores, such as those of a cluster, the ones with the most training
+    interactions come first, or with `ties` "recency" those that were seen last. See `TopK` for
+    what is exact.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        ties: str = "popularity",
+        allowed: Ids | None = None,
+        banned: Ids | None = None,
+    ) -> None:
+        """Only `allowed` items are answers, all if None, and no `banned` ones.
+
+        Ids among them that the run does not know are left out.
+        """
+        self._run = run
+        if ties not in TIES:
+            raise CelrecError(f"ties must be one of {', '.join(TIES)}, not {ties!r}")
+        if ties == "popularity":
+            priority = run.items.get_column("interactions").to_numpy()
+        elif run.seen is not None:
+            priority = run.seen.recency(len(run.items))
+        else:
+            raise CelrecError(
+                "ties 'recency': the run does not tell what was seen when; train again"
+            )
+        filters = {}
+        for name, ids in (("allowed", allowed), ("banned", banned)):
+            if ids is not None:
+                numbers = run.known.item_ids.encode(ids)
+                filters[name] = numbers[numbers >= 0]
+        if allowed is not None and not len(filters["allowed"]):
+            raise CelrecError("allowed: none of these items is known; look whether they are ids")
+        self.top_k = TopK(run.model, priority).within(**filters)
+
+    def recommend(self, users: Ids, k: int = 10, *, with_seen: bool = False) -> pl.DataFrame:
+        """The k best items for each user, without those that they have seen: see `in_parts`."""
+        return pl.concat(self.in_parts(users, k, with_seen=with_seen))
+
+    def in_parts(
+        self, users: Ids, k: int = 10, *, with_seen: bool = False
+    ) -> Iterator[pl.DataFrame]:
+        """The same for any number of users, some thousands at a time.
+
+        Columns: user, place (from 1), item, score, and title where there are titles. Users that
+        are not known get what the model has for them.
+        """
+        if self._run.seen is None and not with_seen:
+            raise CelrecError(
+                "seen: the run does not tell what users have seen, since an earlier version of "
+                "celrec wrote it; train again, or take seen items as well (--with-seen)"
+            )
+        ids = self._run.known.user_ids
+        dense, shown = ids.encode(users), _as_known(users, ids)
+        for start in range(0, max(len(dense), 1), _USERS):
+            part = slice(start, start + _USERS)
+            seen = None if with_seen else self._run.seen
+            best = self.top_k.recommend(dense[part], k, seen=seen)
+            yield self._told("user", shown[part], "item", best)
+
+    def similar(self, items: Ids, k: int = 10) -> pl.DataFrame:
+        """The k items that are most like each of some items: see `TopK.similar`.
+
+        Columns: item, place (from 1), similar, score, and title where there are titles.
+        """
+        known = self._run.known.item_ids
+        dense, shown = known.encode(items), _as_known(items, known)
+        if (dense < 0).any():
+            unknown = shown.filter(pl.Series(dense < 0))[0]
+            raise CelrecError(f"item {unknown!r} is not known; name one that is in the data")
+        return self._told("item", shown, "similar", self.top_k.similar(dense, k))
+
+    def _told(self, asking: str, ids: pl.Series, answer: str, best: Best) -> pl.DataFrame:
+        rows, places = np.nonzero(best.items >= 0)
+        items = pl.Series(best.items[rows, places])
+        table = self._run.items
+        columns = {
+            asking: ids.gather(rows),
+            "place": (places + 1).astype(np.int32),
+            answer: table.get_column("id").gather(items),
+            "score": best.scores[rows, places],
+        }
+        if "title" in table.columns:
+            columns["title"] = table.get_column("title").gather(items)
+        return pl.DataFrame(columns)
+
+
+def _as_known(ids: Ids, known: IdMap) -> pl.Series:
+    """Ids of the kind that the map has, if all can be; a command line knows strings only."""
+    given = ids if isinstance(ids, pl.Series) else pl.Series(ids)
+    cast = given.cast(known.ids.dtype, strict=False)
+    return cast if cast.null_count() == given.null_count() else given
+
+
+def best_items(
+    model: Model,
+    priority: NDArray[np.int64],
+    users: NDArray[np.int64],
+    k: int,
+    seen: SeenItems,
+) -> NDArray[np.int32]:
+    """The k best items that each user has not seen: see `TopK`.
+
+    >>> from celrec.embeddings.full import FullEmbedding
+    >>> from celrec.recommender.factorisation import Factorisation
+    >>> model = Factorisation(FullEmbedding(2, 2), FullEmbedding(3, 2))
+    >>> best_items(model, np.zeros(3, np.int64), np.array([0, 1]), 2, SeenItems()).shape
+    (2, 2)
+    """
+    return TopK(model, priority).recommend(users, k, seen=seen).items

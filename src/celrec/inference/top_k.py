@@ -1,0 +1,214 @@
+"""The best items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from celrec.data.id_map import whole_numbers
+from celrec.data.seen_items import SeenItems
+from celrec.errors import CelrecError
+from celrec.inference.scores import CosineScores, LinearScores, NetworkScores, UserScores
+from celrec.inference.search import Best, ItemGroups, Skipped, search
+from celrec.recommender.batch import Batch
+from celrec.recommender.id_model import IdModel
+from celrec.recommender.materialised_items import Alike
+from celrec.recommender.model import Model
+
+Present: TypeAlias = Callable[[Tensor], Batch]
+"""What a network is told of users, by their numbers: see `IdModel.present`."""
+EXACT_GROUPS = 10_000
+"""Up to so many combinations of row and features a network scores them all."""
+CANDIDATES = 1_000
+"""Beyond that, so many candidates for each user."""
+_LEAST_USERS, _MOST_USERS = 64, 1024  # at once
+
+
+class TopK:
+    """The k best items for users, and the k items that are most like others.
+
+    Items that a model cannot tell apart, such as those of a cluster, are scored once, and only
+    of the groups that win are members looked at. Among items with equal scores those with a higher
+    `priority` win, such as how often they were seen, or when last; then those with a lower number.
+
+    It is exact for all models that see an item by its row or its vector alone: dot products, and
+    networks without features of items. Networks with such features are exact for up to
+    `EXACT_GROUPS` different combinations of row and features. With more, or where `candidates` are
+    asked for, so many items are scored one by one for each user: those of the clusters whose first
+    member scores best, by their priority. That is exact among the candidates.
+
+    Users that the model has not seen (−1) get what unseen ids get. Memory is bounded whatever the
+    number of users, but for the result; for each item it holds some 50 bytes at most. It is made
+    for a model as it is: where one goes on to learn, make it anew.
+
+    >>> from celrec.embeddings.clustered import ClusteredEmbedding
+    >>> from celrec.embeddings.full import FullEmbedding
+    >>> from celrec.recommender.factorisation import Factorisation
+    >>> users, items = FullEmbedding(2, 2), ClusteredEmbedding(5, 2, max_clusters=2)
+    >>> _ = items.split(0, torch.tensor([1, 3]))
+    >>> _ = users.weight.data.fill_(1.0)
+    >>> _ = items.weight.data.copy_(torch.tensor([[2.0, 0.0], [0.0, 4.0]]))
+    >>> top = TopK(Factorisation(users, items), priority=[3, 1, 5, 8, 0])
+    >>> top.recommend([0], k=3)
+    Best(items=array([[3, 1, 2]], dtype=int32), scores=array([[4., 4., 2.]], dtype=float32))
+    >>> seen = SeenItems()
+    >>> seen.add([0, 0], [3, 2])
+    >>> top.within(banned=[1]).recommend([0], k=3, seen=seen).items
+    array([[ 0,  4, -1]], dtype=int32)
+    >>> top.similar([3], k=2).items
+    array([[1, 2]], dtype=int32)
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        priority: ArrayLike,
+        *,
+        candidates: int | None = None,
+        present: Present | None = None,
+    ) -> None:
+        """`priority` has a number for each item that there is.
+
+        `present` tells what users did before, for a network that looks at it; as the model
+        remembers it if None.
+        """
+        weights = np.asarray(priority)
+        if weights.ndim != 1 or (weights.size and weights.dtype.kind not in "iuf"):
+            raise CelrecError(
+                f"priority must be a number for each item, not {weights.dtype} of shape "
+                f"{weights.shape}"
+            )
+        if len(weights) > model.items.num_embeddings:
+            raise CelrecError(
+                f"priority: {len(weights):,} numbers, but the model has "
+                f"{model.items.num_embeddings:,} items; leave out the others"
+            )
+        if candidates is not None and candidates < 1:
+            raise CelrecError(f"candidates must be positive, not {candidates}")
+        self.model, self.num_items, self._present = model, len(weights), present
+        # Ascending and from behind, so that of equal ones the lower number comes first.
+        order = self.num_items - 1 - np.argsort(weights[::-1], kind="stable")[::-1]
+        self._order = order.astype(np.int32)
+        self._rank = np.empty(self.num_items, np.int32)
+        self._rank[order] = np.arange(self.num_items)
+        self._mask = np.ones(self.num_items, bool)
+        alike = Alike.of(model, self.num_items)
+        self._own_apart = alike.own is not None
+        self._groups = ItemGroups.of(alike.score, self._order, alike.own)
+        self._vector = alike.vector
+        self._by_vector: ItemGroups | None = None
+        self.candidates: int | None = None
+        """How many items are scored one by one for each user; None: the result is exact."""
+        if not model.model.linear:
+            self._choose_candidates(candidates, ItemGroups.of(alike.cluster, self._order))
+
+    def _choose_candidates(self, asked: int | None, clusters: ItemGroups) -> None:
+        few = len(self._groups) <= EXACT_GROUPS if asked is None else asked >= self.num_items
+        if few or len(clusters) == len(self._groups):
+            return
+        self._groups, self.candidates = clusters, CANDIDATES if asked is None else asked
+
+    def within(self, allowed: ArrayLike | None = None, banned: ArrayLike | None = None) -> TopK:
+        """The same where only `allowed` items are answers, all if None, and no `banned` ones."""
+        mask = np.full(self.num_items, allowed is None)
+        if allowed is not None:
+            mask[self._items("allowed", allowed)] = True
+        if banned is not None:
+            mask[self._items("banned", banned)] = False
+        narrower = copy(self)
+        narrower._mask, narrower._by_vector = self._mask & mask, None
+        narrower._groups = self._groups.only(mask)
+        return narrower
+
+    @torch.no_grad()
+    def recommend(self, users: ArrayLike, k: int = 10, *, seen: SeenItems | None = None) -> Best:
+        """The best items for each user, without those that the user has `seen`."""
+        k = _positive(k)
+
+        def best(some: NDArray[np.int64]) -> Best:
+            nothing = np.zeros(len(some) + 1, np.int64), np.empty(0, np.int32)
+            skipped = Skipped(*(nothing if seen is None else seen.of(some)))
+            return self._best(torch.from_numpy(some), k, skipped)
+
+        at_once = LinearScores.at_once if self.model.model.linear else NetworkScores.at_once
+        return _in_parts(whole_numbers("users", users), at_once // max(len(self._groups), 1), best)
+
+    @torch.no_grad()
+    def similar(self, items: ArrayLike, k: int = 10) -> Best:
+        """The items that are most like each of some items, which is not among them itself.
+
+        By the cosine of their vectors. So the other members of an item's own cluster come first,
+        by their priority, then those of the cluster with the nearest row, and so on.
+        """
+        k = _positive(k)
+        if self._by_vector is None:
+            self._by_vector = ItemGroups.of(self._vector, self._order).only(self._mask)
+        groups = self._by_vector
+
+        def nearest(some: NDArray[np.int64]) -> Best:
+            asking = CosineScores(self.model, torch.from_numpy(some))
+            itself = Skipped(np.arange(len(some) + 1), some.astype(np.int32))
+            return _told(asking, search(asking, groups, self._rank, k, itself))
+
+        at_once = CosineScores.at_once // max(len(groups), 1)
+        return _in_parts(self._items("items", items), at_once, nearest)
+
+    def _best(self, users: Tensor, k: int, skipped: Skipped) -> Best:
+        if not isinstance(self.model, IdModel) or self.model.model.linear:
+            linear = LinearScores(self.model, users, own_apart=self._own_apart)
+            return _told(linear, search(linear, self._groups, self._rank, k, skipped))
+        network = NetworkScores(self.model, (self._present or self.model.present)(users))
+        if self.candidates is None:
+            return _told(network, search(network, self._groups, self._rank, k, skipped))
+        count = max(self.candidates, k)
+        items = search(network, self._groups, self._rank, count, skipped).items
+        return _told(network, self._reranked(network, items, k))
+
+    def _reranked(self, asking: NetworkScores, items: NDArray[np.int32], k: int) -> Best:
+        """The best of candidates, each scored by what it is itself."""
+        ids = torch.from_numpy(items.astype(np.int64))
+        step = max(asking.at_once // max(len(items), 1), 1)
+        starts = range(0, items.shape[1], step)
+        scored = [asking.of_candidates(ids[:, start : start + step]) for start in starts]
+        scores = np.where(items < 0, -np.inf, torch.cat(scored, 1).numpy())
+        # Places without a candidate come last: no item has so high a rank.
+        rank = np.where(items < 0, self.num_items, self._rank[items])
+        order = np.lexsort((rank, -scores), 1)[:, :k]
+        return Best(np.take_along_axis(items, order, 1), np.take_along_axis(scores, order, 1))
+
+    def _items(self, name: str, values: ArrayLike) -> NDArray[np.int64]:
+        numbers = whole_numbers(name, values)
+        outside = numbers[(numbers < 0) | (numbers >= self.num_items)]
+        if len(outside):
+            raise CelrecError(
+                f"{name} must lie in 0 … {self.num_items - 1}, not {outside[0]}; leave such out"
+            )
+        return numbers
+
+
+def _in_parts(
+    who: NDArray[np.int64], at_once: int, answer: Callable[[NDArray[np.int64]], Best]
+) -> Best:
+    """All answers, found for as many at once as can be, if that is neither few nor many."""
+    step = min(max(at_once, _LEAST_USERS), _MOST_USERS)
+    parts = [answer(who[start : start + step]) for start in range(0, max(len(who), 1), step)]
+    items, scores = zip(*parts, strict=True)
+    return Best(np.concatenate(items), np.concatenate(scores))
+
+
+def _told(asking: UserScores, found: Best) -> Best:
+    """With what is predicted in the place of scores."""
+    told = asking.told(torch.from_numpy(found.scores.astype(np.float32))).numpy()
+    return Best(found.items, np.where(found.items < 0, np.float32(-np.inf), told))
+
+
+def _positive(k: int) -> int:
+    if k < 1:
+        raise CelrecError(f"k must be positive, not {k}")
+    return k

@@ -1,0 +1,113 @@
+"""Layers that several networks are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import add
+from typing import TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from celrec.models.attention import paired
+
+Input: TypeAlias = Tensor | tuple[Tensor, Tensor]
+
+
+class JoinedLinear(nn.Module):
+    """W·[x₁ | x₂ | …] + c, computed as W₁x₁ + W₂x₂ + … + c.
+
+    Each product has the leading axes of its own input, and only the sums are
+    broadcast: an input that is the same for many candidates is multiplied once. An
+    input may be a pair of tensors, which stands for their product x∘x′.
+
+    >>> import torch
+    >>> layer = JoinedLinear([3, 5], 4)
+    >>> layer([torch.ones(7, 1, 3), torch.ones(7, 50, 5)]).shape
+    torch.Size([7, 50, 4])
+    """
+
+    def __init__(self, sizes: Sequence[int], out: int) -> None:
+        super().__init__()
+        self.sizes = tuple(sizes)
+        self.linear = nn.Linear(sum(self.sizes), out)
+
+    def forward(self, inputs: Sequence[Input]) -> Tensor:
+        """One tensor, or pair of tensors, for each of the sizes."""
+        weights = torch.split(self.linear.weight, list(self.sizes), 1)
+        parts = [_times(x, weight) for x, weight in zip(inputs, weights, strict=True)]
+        total: Tensor = reduce(add, parts) + self.linear.bias
+        return total
+
+
+def _times(x: Input, weight: Tensor) -> Tensor:
+    """W·x, or W·(x∘x′)."""
+    if isinstance(x, Tensor):
+        return x @ weight.T
+    first, second = sorted(x, key=Tensor.numel)
+    if first.shape[:-1] == second.shape[:-1]:
+        return (first * second) @ weight.T
+    # (W∘x)·x′: no product is made for every candidate.
+    return paired(first.unsqueeze(-2) * weight, second, "hd,d->h")
+
+
+class Tower(nn.Module):
+    """Several inputs → hidden layers with PReLU → one number.
+
+    No batch normalisation and no dropout: the loss of a sample must not depend on
+    the others of its batch, or members could not be judged one by one.
+
+    >>> Tower([3, 5], [16, 8])([torch.ones(7, 1, 3), torch.ones(7, 50, 5)]).shape
+    torch.Size([7, 50])
+    """
+
+    def __init__(self, sizes: Sequence[int], hidden: Sequence[int]) -> None:
+        super().__init__()
+        self.first = JoinedLinear(sizes, hidden[0])
+        layers: list[nn.Module] = [nn.PReLU()]
+        for width, following in zip(hidden, (*hidden[1:], 1), strict=True):
+            layers += [nn.Linear(width, following), nn.PReLU()]
+        self.rest = nn.Sequential(*layers[:-1])
+
+    @property
+    def bias(self) -> Tensor:
+        """The constant that is added at the top."""
+        top = self.rest[-1]
+        return top.bias  # type: ignore[return-value]
+
+    def forward(self, inputs: Sequence[Input]) -> Tensor:
+        """One tensor, or pair of tensors, for each of the sizes: see `JoinedLinear`."""
+        top: Tensor = self.rest(self.first(inputs))
+        return top.squeeze(-1)
+
+    @torch.no_grad()
+    def begin_as_sum(self, number: int) -> None:
+        """Let the output be the sum over one input, where that is positive.
+
+        The first unit of each layer carries it; the others stay random, but for the
+        top, which does not listen to them yet.
+        """
+        weight = self.first.linear.weight
+        ends = [sum(self.first.sizes[:n]) for n in (number, number + 1)]
+        weight[0] = 0
+        weight[0, ends[0] : ends[1]] = 1
+        self.first.linear.bias[0] = 0
+        linear = [layer for layer in self.rest if isinstance(layer, nn.Linear)]
+        for layer in linear:
+            layer.weight[0] = 0
+            layer.weight[0, 0] = 1
+            layer.bias[0] = 0
+
+    @torch.no_grad()
+    def begin_at_zero(self) -> None:
+        """Let the output be 0: the top does not listen to the layers below yet."""
+        for parameter in self.rest[-1].parameters():
+            parameter.zero_()
+
+
+def flat(features: Tensor | None, like: Tensor) -> Tensor:
+    """The vectors of all fields side by side, or nothing at all."""
+    if features is None:
+        return torch.zeros((*[1] * (like.ndim - 1), 0), dtype=like.dtype, device=like.device)
+    return features.flatten(-2)

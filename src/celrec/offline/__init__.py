@@ -1,0 +1,1 @@
+"""Fitting a log: the loop, the solvers, and where clusters start."""

@@ -1,0 +1,190 @@
+"""What all solvers of factorisations have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from celrec.cel.evidence import DistributedEvidence, Evidence
+from celrec.data.interactions import Interactions
+from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.mixed import MixedEmbedding
+from celrec.offline.grouped import Grouped
+from celrec.offline.pair_statistics import collapse
+from celrec.offline.residuals import Residuals
+from celrec.offline.solver import Solver
+from celrec.recommender.factorisation import Factorisation
+from celrec.recommender.kernels import candidate_losses, member_gradients, partner_means
+from celrec.runtime.communicator import Ranks
+
+_CANDIDATES = 128  # that are judged in one pass over the interactions
+
+
+class DotProductEvidence(Evidence):
+    """Losses and gradients of all items, or of all users, in one fused pass each.
+
+    With P = A·Bᵀ over the rows in use, the loss of item j under cluster k is
+    Σ (x − P[user, k])² over its interactions, and its gradient at its own row is
+    2·Σ (x − a·b)·a.
+    """
+
+    def __init__(
+        self,
+        model: Factorisation,
+        log: Interactions,
+        side: str,
+        residuals: Residuals | None = None,
+    ) -> None:
+        """With biases, x is what they leave over; `residuals` tells it, made for the same log."""
+        if residuals is None:
+            log = log.seen()  # unseen ids tell nothing about others
+            residuals = Residuals(model, log)
+        self._residuals, self._version = residuals, -1
+        tables = model.user_rows, model.item_rows
+        self._other, self._own = tables if side == "items" else tables[::-1]
+        self._group = Grouped(log, side)
+
+    def interactions(self) -> Tensor:
+        """From the log."""
+        return torch.from_numpy(self._group.counts)
+
+    def gradients(self, members: Tensor) -> Tensor:
+        """One pass over the interactions of these members."""
+        gradients = np.zeros((len(members), self._own.embedding_dim), np.float64)
+        member_gradients(
+            members.numpy(),
+            self._group.starts,
+            self._partner_rows(),
+            self._targets(),
+            self._own_rows(),
+            self._other.weight.detach().numpy(),
+            self._own.weight.detach().numpy(),
+            gradients,
+        )
+        return torch.from_numpy(gradients)
+
+    def losses(self) -> Tensor:
+        """One pass over all interactions, all clusters at once."""
+        return torch.from_numpy(self._losses_under(self._own.weight[: self._own.num_rows]))
+
+    def own_losses(self) -> Tensor:
+        """The column of each id's own cluster."""
+        return self.losses().gather(1, torch.from_numpy(self._own_rows())[:, None]).squeeze(1)
+
+    def partners(self, members: Tensor) -> Tensor:
+        """The mean row of those that each member interacted with, 0 for none."""
+        means = np.zeros((len(members), self._own.embedding_dim), np.float64)
+        weight = self._other.weight.detach().numpy()
+        partner_means(members.numpy(), self._group.starts, self._partner_rows(), weight, means)
+        return torch.from_numpy(means)
+
+    def _losses_under(self, rows: Tensor) -> NDArray[np.float32]:
+        others = self._other.weight[: self._other.num_rows]
+        losses = np.empty((self._own.num_embeddings, len(rows)), np.float32)
+        partners, targets = self._partner_rows(), self._targets()
+        # A few candidates at a time, whose predictions fit in a cache.
+        for first in range(0, len(rows), _CANDIDATES):
+            some = slice(first, first + _CANDIDATES)
+            predicted = (others @ rows[some].T).detach().numpy()
+            candidate_losses(self._group.starts, partners, targets, predicted, losses[:, some])
+        return losses
+
+    def _targets(self) -> NDArray[np.float32]:
+        if self._version != self._residuals.version:
+            self._sorted_targets = self._residuals.target[self._group.order]
+            self._version = self._residuals.version
+        return self._sorted_targets
+
+    def _own_rows(self) -> NDArray[np.int64]:
+        rows: NDArray[np.int64] = self._own.row_of(torch.arange(self._own.num_embeddings)).numpy()
+        return rows
+
+    def _partner_rows(self) -> NDArray[np.int64]:
+        rows: NDArray[np.int64] = self._other.row_of(self._group.partners).numpy()
+        return rows
+
+
+class FactorisationSolver(Solver):
+    """Steps that lower the squared error of a factorisation on a log.
+
+    Rows of a mixed table are anchored where they are when the solver is made, so
+    that a private row can be kept near the shared row that it comes from.
+
+    Of several `ranks`, each has the interactions of its own users, which are next to each
+    other; all have all tables.
+    """
+
+    def __init__(
+        self,
+        model: Factorisation,
+        log: Interactions,
+        bias_l2: float,
+        *,
+        per_row_start: bool = False,
+        ranks: Ranks | None = None,
+    ) -> None:
+        self.model, self._log, self._per_row_start = model, log, per_row_start
+        self.ranks = ranks or Ranks.alone()
+        self.residuals = Residuals(model, log, bias_l2, self.ranks)
+        self._cuts = self._cut_users()
+        rows = None if self._cuts is None else slice(*self._cuts[self.ranks.rank :][:2].tolist())
+        self._collapsed = collapse(log, model.user_rows, model.item_rows, self.ranks, rows)
+        self._seen_version = 0
+        self._anchors = {
+            side: table.weight.detach().clone()
+            for side, table in model.tables.items()
+            if isinstance(table, MixedEmbedding)
+        }
+
+    def start(self, seed: int) -> None:
+        """The first rows, and biases of 0 but for the mean."""
+        generator = torch.Generator().manual_seed(seed)
+        self.model.initialise(generator, per_row=self._per_row_start)
+        self.residuals.start()
+
+    def _cut_users(self) -> NDArray[np.int64] | None:
+        """Where the rows of the users of each process begin, and their number.
+
+        None if users do not have rows of their own.
+        """
+        users = self.model.user_rows
+        counts = self.ranks.total(torch.from_numpy(self._log.user_counts))
+        if not isinstance(users, FullEmbedding):
+            return None
+        cuts = self.ranks.cuts(counts.numpy())
+        cuts[-1] = users.num_rows  # the last has that of unseen users
+        return cuts
+
+    def evidence(self, side: str) -> Evidence:
+        """Exact, in fused passes."""
+        own = DotProductEvidence(self.model, self._log, side, self.residuals)
+        return own if self.ranks.size == 1 else DistributedEvidence(own, self.ranks)
+
+    def loss(self, log: Interactions) -> float:
+        """The mean squared error."""
+        if not len(log):
+            return float("nan")
+        return float((self.model.predict(log) - torch.tensor(log.target)).square().mean())
+
+    def state_dict(self) -> dict[str, Any]:
+        """The anchors."""
+        return {"anchors": self._anchors}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take up what `state_dict` gave."""
+        self._anchors = state["anchors"]
+        self.residuals.refresh()
+        self._follow_residuals()
+
+    def _fit_biases(self) -> None:
+        self.residuals.fit_biases()
+        self._follow_residuals()
+
+    def _follow_residuals(self) -> None:
+        if self.residuals.version != self._seen_version:
+            self._collapsed.retarget(self.residuals.target)
+            self._seen_version = self.residuals.version

@@ -1,0 +1,300 @@
+"""From a plan and a split log to a trained recommender."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from celrec.config.building import make_model
+from celrec.config.plan import LEAST_GAIN, Plan
+from celrec.data.interactions import Interactions
+from celrec.data.split import Split
+from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.embedding import Traits
+from celrec.errors import CelrecError, DivergedError
+from celrec.offline.checkpoint import Checkpoint
+from celrec.offline.config import CLUSTERS, Offline
+from celrec.offline.least_squares import AlternatingLeastSquares
+from celrec.offline.online_solver import OnlineDescent
+from celrec.offline.pretraining import take_over
+from celrec.offline.solver import Judgement, Watcher
+from celrec.offline.training import OfflineTraining
+from celrec.online.trainer import OnlineTrainer
+from celrec.recommender.clusters import merge_alike, split_tree
+from celrec.recommender.factorisation import Factorisation
+from celrec.recommender.id_model import IdModel
+from celrec.recommender.model import Model
+from celrec.recommender.negatives import with_negatives
+from celrec.recommender.personalisation import personalise
+from celrec.runtime.communicator import Ranks
+from celrec.runtime.threads import flushed_denormals
+
+
+class Stage(NamedTuple):
+    """What a part of training is called when validation data choose, and when it is done anew."""
+
+    name: str
+    anew: str
+
+
+CHOOSE = Stage("choose", "train anew")
+PERSONALISE = Stage("personalise", "personalise anew")
+FINISH = Stage("finish", "finish anew")
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A trained recommender and how it came about."""
+
+    model: Model
+    judgements: dict[str, list[Judgement]]
+    """By stage: `choose`, `personalise` if that was asked for, and `finish` if a network goes on
+    from a factorisation."""
+    chosen: dict[str, Judgement]
+    """What validation data liked best in each stage."""
+    training_bytes: dict[str, int]
+    """What each table held while it was trained, or prepared if that was more."""
+    traits: dict[str, Traits]
+    """What each table promised while it was trained; what is left of it may promise more."""
+    growth: str | None = None
+    """Why there are as many clusters as there are, where validation data chose that too."""
+    trainer: OnlineTrainer | None = None
+    """What can go on with it online, where it was learned so."""
+
+    @property
+    def steps(self) -> int:
+        """How many steps were chosen, all stages together."""
+        return sum(judgement.step for judgement in self.chosen.values())
+
+    @property
+    def valid_loss(self) -> float | None:
+        """The error on validation data at the end of the last stage, None without such data."""
+        loss = list(self.chosen.values())[-1].valid_loss
+        return None if math.isnan(loss) else loss
+
+
+Change: TypeAlias = Callable[[Offline], Offline]
+"""Makes other settings of those of a preset."""
+
+
+def fit(
+    split: Split,
+    plan: Plan,
+    watch: Watcher = lambda _, __: None,
+    checkpoint: Checkpoint | None = None,
+    change: Change = lambda how: how,
+    ranks: Ranks | None = None,
+) -> Fit:
+    """Train on the training part and let the validation part choose, then train anew on both.
+
+    Validation data choose the number of steps in each stage, and with compression
+    `auto` the clusters too. Without any, training takes all the steps of the preset.
+    `change` is for settings that a plan has no name for. Processes that are `ranks` of each
+    other are given the same, train together, and all have what comes of it.
+    """
+    if plan.auto and not len(split.valid):
+        raise CelrecError(
+            f"compression 'auto' needs validation data, and {len(split.train):,} training rows "
+            "leave none; give a number of rows"
+        )
+    plan.check(split.train)
+    checkpoint = checkpoint or Checkpoint()
+    if plan.negatives:
+        split = with_negatives(split, plan.negatives, plan.seed)
+    everything = split.train_and_valid()
+    with flushed_denormals():
+        how = (plan, change, checkpoint, watch)
+        first = _Pass(*how, split.train, split.valid, ranks=ranks)
+        first.run()
+        second = _Pass(*how, everything, everything[:0], first, ranks=ranks)
+        model = second.run()
+    if isinstance(model, IdModel):
+        model.remember(everything)
+    if not all(bool(value.isfinite().all()) for value in model.state_dict().values()):
+        raise DivergedError(
+            f"preset {plan.preset!r} diverged on these ratings; take preset 'default', "
+            "or ratings on a smaller scale"
+        )
+    held = {
+        side: max(table.memory(training=True).total, table.prepared_with)
+        for side, table in model.whole_tables.items()
+    }
+    traits = {side: table.traits for side, table in model.whole_tables.items()}
+    _leave(model)
+    return Fit(
+        *(model, first.judgements, first.chosen, held, traits, first.growth), trainer=second.trainer
+    )
+
+
+def validate(
+    split: Split,
+    plan: Plan,
+    watch: Watcher = lambda _, __: None,
+    change: Change = lambda how: how,
+) -> float:
+    """The lowest loss on validation data that training on the training part comes to."""
+    if not len(split.valid):
+        raise CelrecError(
+            f"{len(split.train):,} training rows leave none to validate on; take more data"
+        )
+    plan.check(split.train)
+    if plan.negatives:
+        split = with_negatives(split, plan.negatives, plan.seed)
+    with flushed_denormals():
+        only = _Pass(plan, change, Checkpoint(), watch, split.train, split.valid)
+        only.run()
+    return list(only.chosen.values())[-1].valid_loss
+
+
+def _leave(model: Model) -> None:
+    """Put in the place of each table what is left of it when training is over."""
+    for side in ("users", "items"):
+        setattr(model, side, getattr(model, side).settled())
+    if isinstance(model, IdModel):
+        for number, name in enumerate(model.column_names):
+            model.column_tables[number] = model.whole_tables[name].settled()
+
+
+class _Pass:
+    """All stages of training: with validation data, which choose, or as an `earlier` one chose."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        change: Change,
+        checkpoint: Checkpoint,
+        watch: Watcher,
+        train: Interactions,
+        valid: Interactions,
+        earlier: _Pass | None = None,
+        ranks: Ranks | None = None,
+    ) -> None:
+        self._plan, self._change, self._ranks = plan, change, ranks
+        self._checkpoint, self._watch = checkpoint, watch
+        self._train, self._valid, self._earlier = train, valid, earlier
+        self.judgements: dict[str, list[Judgement]] = {}
+        self.chosen: dict[str, Judgement] = {}
+        self.clusters: dict[str, NDArray[np.int64]] | None = None
+        self._trees: dict[str, NDArray[np.int64]] = {}
+        self.growth: str | None = None
+
+    @property
+    def trainer(self) -> OnlineTrainer | None:
+        """What has trained online, if that is how it was."""
+        return self._solver.trainer if isinstance(self._solver, OnlineDescent) else None
+
+    def run(self) -> Model:
+        """The model in the end."""
+        plan = self._plan
+        if plan.pretraining is None:
+            return self._clustered(plan)
+        learned = self._clustered(plan.pretraining)
+        how = self._change(plan.settings())
+        model = make_model(self._train, plan, _clusters(learned))
+        if how.takes_over == CLUSTERS:
+            return self._with_clusters(model, learned, how)
+        # That is what is pretrained, how, and what goes on from it.
+        assert isinstance(learned, Factorisation)  # noqa: S101
+        assert isinstance(self._solver, AlternatingLeastSquares)  # noqa: S101
+        assert isinstance(model, IdModel)  # noqa: S101
+        take_over(model, learned, self._solver.deviations(), plan.seed)
+        self._stage(FINISH, model, how, fresh=False)
+        model.deviations = {}
+        return model
+
+    def _with_clusters(self, model: Model, learned: Model, how: Offline) -> Model:
+        """Begin with nothing but clusters, which stay."""
+        assert isinstance(model, IdModel)  # noqa: S101  (nothing else takes clusters over)
+        _graft(model, _trees(learned))
+        for side in _clusters(learned):
+            table, before = model.tables[side], learned.tables[side]
+            assert isinstance(table, ClusteredEmbedding)  # noqa: S101  (they were given)
+            assert isinstance(before, ClusteredEmbedding)  # noqa: S101
+            table.unseen_cluster = before.unseen_cluster
+            model.kept[side] = 0
+        self._stage(FINISH, model, how)
+        return self._personalised(model, how, self._plan)
+
+    def _personalised(self, model: Model, how: Offline, plan: Plan) -> Model:
+        """With rows of their own for those that the plan says."""
+        limit = plan.personal_limit
+        if limit is None or plan.online:  # where ids have got their rows on the way
+            return model
+        model = personalise(model, self._train, limit)
+        self._stage(PERSONALISE, model, replace(how, schedule=how.personal), fresh=False)
+        return model
+
+    def _clustered(self, plan: Plan) -> Model:
+        """Clusters, and rows of their own for those that the plan says."""
+        how = self._change(plan.settings())
+        given = None if self._earlier is None else self._earlier.clusters
+        model = make_model(self._train, plan, given)
+        if self._earlier is not None:
+            _graft(model, self._earlier._trees)
+        training = self._stage(CHOOSE, model, how)
+        if plan.auto and self._earlier is None:
+            self.growth = _settle(model, self._valid, training)
+            self.clusters = _clusters(model)
+            self._trees = _trees(model)
+        return self._personalised(model, how, plan)
+
+    def _stage(
+        self, stage: Stage, model: Model, how: Offline, *, fresh: bool = True
+    ) -> OfflineTraining:
+        if self._earlier is not None:  # the number of steps that was chosen, with nobody to judge
+            steps = self._earlier.chosen[stage.name].step
+            how = replace(how, schedule=replace(how.schedule, steps=steps, judge_every=steps))
+        training = OfflineTraining(model, self._train, self._valid, how, self._ranks)
+        name = stage.name if self._earlier is None else stage.anew
+        self.chosen[stage.name] = self._checkpoint.run(name, training, self._watch, fresh=fresh)
+        self.judgements[stage.name] = training.judgements
+        self._solver = training.solver
+        return training
+
+
+def _settle(model: Model, valid: Interactions, training: OfflineTraining) -> str:
+    """Merge clusters that came out alike; why there are as many as there are."""
+    tried = " and ".join(
+        f"{count:,} clusters of {side}" for side, count in (training.grown_to or {}).items()
+    )
+    left = " and ".join(f"{labels.max() + 1:,}" for labels in _clusters(model).values())
+    best = training.best
+    ended = best.step < training.judgements[-1].step
+    end = "no longer lower than" if ended else f"lowest at the last of {best.step:,} steps,"
+    reason = (
+        f"up to {tried} were tried; validation error was {end} {best.valid_loss:.6g} with {left}"
+    )
+    tolerance = LEAST_GAIN * float(np.var(valid.target))
+    merged = 0
+    if isinstance(model, Factorisation):
+        merged = sum(merge_alike(model, valid, side, tolerance) for side in ("users", "items"))
+    if merged:
+        reason += f", of which {merged:,} could be merged with others without loss"
+    return reason
+
+
+def _graft(model: Model, trees: dict[str, NDArray[np.int64]]) -> None:
+    """Let clusters that were given have the split tree by which they came about."""
+    for side, tree in trees.items():
+        table = model.tables[side]
+        if isinstance(table, ClusteredEmbedding):
+            table.parent[: len(tree)] = torch.from_numpy(tree)
+
+
+def _trees(model: Model) -> dict[str, NDArray[np.int64]]:
+    trees = {side: split_tree(model, side) for side in _clusters(model)}
+    return {side: tree for side, tree in trees.items() if tree is not None}
+
+
+def _clusters(model: Model) -> dict[str, NDArray[np.int64]]:
+    return {
+        side: table.assignment[:-1].long().numpy()
+        for side, table in model.tables.items()
+        if isinstance(table, ClusteredEmbedding)
+    }

@@ -1,0 +1,163 @@
+"""Full-batch gradient descent for dot-product recommenders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from celrec.data.interactions import Interactions
+from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.embedding import SharedRows
+from celrec.errors import CelrecError
+from celrec.offline.factorisation_solver import FactorisationSolver
+from celrec.recommender.factorisation import Factorisation
+from celrec.runtime.communicator import Ranks
+
+OPTIMISERS: dict[str, type[Optimizer]] = {
+    "gd": torch.optim.SGD,
+    "adam": torch.optim.Adam,
+    "adagrad": torch.optim.Adagrad,
+    "rmsprop": torch.optim.RMSprop,
+}
+_BIASES_EVERY = 10
+PROJECTIONS = ("clip", "abs", "none")
+
+
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """How rows move.
+
+    The loss is L = Σ (y − x)², summed, plus for each side λ/2·Σ‖row‖² and, for
+    clustered tables, `shrink_to_mean`·Σ‖row − mean row‖² and
+    `shrink_to_parent`·Σ‖row − its parent's row‖² along the split tree, and for mixed
+    tables `pull_to_anchor`/2·Σ‖row − the row it comes from‖². With
+    `average`, the slope of a shared row is divided by the number of ids that share
+    it; `penalty_inside` says whether that goes for the penalties too.
+
+    With `bounded`, the rate of a row is at most half of 1/curvature (half, since
+    both sides move at once): the steps of very active users and popular clusters,
+    which would otherwise overshoot and throw training back, are shortened, and
+    only those. With `per_row_start`, each row begins divided by its own largest value
+    instead of the table's.
+    """
+
+    optimiser: str = "gd"
+    learning_rate: float = 1e-4
+    l2: float = 1.0
+    shrink_to_mean: float = 0.0
+    shrink_to_parent: float = 0.0
+    average: bool = True
+    penalty_inside: bool = True
+    projection: str = "clip"
+    bounded: bool = False
+    pull_to_anchor: float = 50.0
+    l2_biases: float = 5.0
+    per_row_start: bool = False
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("optimiser", self.optimiser, tuple(OPTIMISERS)),
+            ("projection", self.projection, PROJECTIONS),
+        ):
+            if value not in known:
+                raise CelrecError(f"{name} must be one of {', '.join(known)}, not {value!r}")
+        for name in ("pull_to_anchor", "l2_biases"):
+            if not getattr(self, name) >= 0:
+                raise CelrecError(f"{name} must not be negative, not {getattr(self, name)}")
+
+
+class GradientDescent(FactorisationSolver):
+    """One step: slopes from the collapsed sums, penalties, averaging, the optimiser, projection.
+
+    Biases, if there are any, are fitted anew every ten steps: that takes a pass over
+    the interactions.
+    """
+
+    optimizer: Optimizer
+
+    def __init__(
+        self, model: Factorisation, log: Interactions, how: Descent, ranks: Ranks | None = None
+    ) -> None:
+        super().__init__(model, log, how.l2_biases, per_row_start=how.per_row_start, ranks=ranks)
+        self.how = how
+        self._steps = 0
+        weights = [table.weight for table in self.model.tables.values()]
+        make = OPTIMISERS[how.optimiser]
+        self.optimizer = make(weights, lr=how.learning_rate)  # type: ignore[call-arg]
+
+    @torch.no_grad()
+    def step(self) -> float:
+        """Take one step; the loss before it, without penalties."""
+        if self._steps % _BIASES_EVERY == 0:
+            self._fit_biases()
+        self._steps += 1
+        loss, *slopes = self._collapsed.loss_and_slopes()
+        bounds = self._collapsed.curvature_bounds() if self.how.bounded else (None, None)
+        for (side, table), slope, bound in zip(
+            self.model.tables.items(), slopes, bounds, strict=True
+        ):
+            gradient = torch.zeros_like(table.weight)
+            gradient[: table.num_rows] = self._with_penalties(side, table, slope, bound)
+            table.weight.grad = gradient
+        self.optimizer.step()
+        for table in self.model.tables.values():
+            if self.how.projection == "clip":
+                table.weight.clamp_(min=0)
+            elif self.how.projection == "abs":
+                table.weight.abs_()
+        return loss
+
+    def state_dict(self) -> dict[str, Any]:
+        """Anchors, the number of steps, and the optimiser's state."""
+        optimizer = self.optimizer.state_dict()["state"]
+        return {**super().state_dict(), "steps": self._steps, "optimizer": optimizer}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take up what `state_dict` gave."""
+        super().load_state_dict(state)
+        self._steps = int(state["steps"])
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": state["optimizer"], "param_groups": groups})
+
+    def _with_penalties(
+        self, side: str, table: SharedRows, slope: Tensor, bound: Tensor | None
+    ) -> Tensor:
+        how, rows = self.how, table.weight[: table.num_rows]
+        penalty, stiffness = how.l2 * rows, how.l2
+        if isinstance(table, ClusteredEmbedding):
+            if how.shrink_to_mean:
+                penalty = penalty + 2 * how.shrink_to_mean * (rows - rows.mean(0))
+                stiffness += 2 * how.shrink_to_mean
+            if how.shrink_to_parent:
+                penalty = penalty + 2 * how.shrink_to_parent * _pull_along_tree(table, rows)
+                stiffness += 2 * how.shrink_to_parent * table.num_rows
+        if (anchor := self._anchors.get(side)) is not None:
+            penalty = penalty + how.pull_to_anchor * (rows - anchor)
+            stiffness += how.pull_to_anchor
+        sharing = _sharing(table)[:, None].to(slope.dtype) if how.average else slope.new_ones(1)
+        inside = sharing if how.penalty_inside else slope.new_ones(1)
+        step = slope / sharing + penalty / inside
+        if bound is None:
+            return step
+        curvature = bound[:, None] / sharing + stiffness / inside
+        return step * (0.5 / (how.learning_rate * curvature)).clamp_(max=1)
+
+
+def _sharing(table: SharedRows) -> Tensor:
+    """How many ids share each row, 1 for a row that none has."""
+    rows = table.row_of(torch.arange(table.num_embeddings))
+    return torch.bincount(rows, minlength=table.num_rows).clamp_(min=1)
+
+
+def _pull_along_tree(table: ClusteredEmbedding, rows: Tensor) -> Tensor:
+    """Half the slope of Σ‖row − parent's row‖²: towards the parent and towards the children."""
+    parent = table.parent[: table.num_rows].long()
+    child = torch.nonzero(parent >= 0).squeeze(1)
+    gap = rows[child] - rows[parent[child]]
+    pull = torch.zeros_like(rows)
+    pull.index_add_(0, child, gap)
+    return pull.index_add_(0, parent[child], -gap)

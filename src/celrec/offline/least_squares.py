@@ -1,0 +1,272 @@
+"""Alternating least squares for dot-product recommenders, and their variational form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from celrec.data.interactions import Interactions
+from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.embedding import SharedRows
+from celrec.errors import CelrecError
+from celrec.offline.factorisation_solver import FactorisationSolver
+from celrec.offline.vector_descent import Composed, VectorDescent
+from celrec.recommender.factorisation import Factorisation, WrittenOut
+from celrec.recommender.kernels import solve_rows
+from celrec.runtime.communicator import Ranks
+
+_BATCH = 1 << 22  # numbers in the matrices of one batch of rows
+_LEAST_NOISE = 1e-6  # of the variance of the targets, so that a perfect fit can be solved for
+_LEAST_SPREAD = 1e-6  # of the mean square of a row's values
+_OTHER = {"users": "items", "items": "users"}
+_PASSES = 3  # of coordinate descent; the next sweep goes on from there
+
+
+@dataclass(frozen=True, slots=True)
+class LeastSquares:
+    """How rows are solved for.
+
+    Given the other side, the rows of one side are ridge solutions
+
+        b = (Σ n·a·aᵀ + Λ)⁻¹ (Σ s·a + Λ·anchor)
+
+    over pairs of rows with n interactions and a sum of residuals s. The anchor of a
+    personalised row is the row that it comes from, that of others the mean row of
+    their table as it was, and that of clusters 0. Λ is `l2_users`·I for users and
+    σ²·`l2_items`·I for items, σ² being the variance of the targets: so users carry
+    the unit of the ratings, and ratings on any scale are treated alike.
+
+    With `uncertainty` this is variational Bayes: a·aᵀ becomes a·aᵀ + Cov(a), since
+    a row with little data is known badly and must not be relied upon; σ² becomes
+    the expected error after each sweep, and Λ = σ²·E[(b − anchor)(b − anchor)ᵀ]⁻¹
+    for tables that are not clustered. Covariances take `dim`² numbers for each row.
+
+    `non_negative` keeps all values at or above 0, by coordinate descent. Tables whose
+    ids do not have one row each learn as `composed` says, from the same equations.
+    """
+
+    l2_users: float = 5.0
+    l2_items: float = 1.0
+    l2_biases: float = 5.0
+    uncertainty: bool = True
+    non_negative: bool = False
+    composed: Composed = field(default_factory=Composed)
+    strength: float = 1.0
+    """How many times as noisy targets are taken to be as they seem to be: σ², with all that it
+    multiplies, becomes so many times as large."""
+
+    def __post_init__(self) -> None:
+        for name in ("l2_users", "l2_items", "strength"):
+            if not getattr(self, name) > 0:
+                raise CelrecError(f"{name} must be positive, not {getattr(self, name)}")
+        if not self.l2_biases >= 0:
+            raise CelrecError(f"l2_biases must not be negative, not {self.l2_biases}")
+
+
+class AlternatingLeastSquares(FactorisationSolver):
+    """One step: biases, then all users' rows, then all items' rows, from the collapsed sums."""
+
+    def __init__(
+        self,
+        model: Factorisation,
+        log: Interactions,
+        how: LeastSquares,
+        ranks: Ranks | None = None,
+    ) -> None:
+        super().__init__(model, log, how.l2_biases, ranks=ranks)
+        self.how = how
+        self._size = max(self.ranks.total(float(len(log))), 1.0)
+        # Equal targets have no spread, and any scale will do for them.
+        self._noise = self._scale = self._variance(log) or 1.0
+        eye = torch.eye(model.user_rows.embedding_dim, dtype=torch.float64)
+        self._precisions = {
+            "users": how.l2_users / self._noise * eye,
+            "items": how.l2_items * eye,
+        }
+        self._means = {side: torch.zeros(len(eye)) for side in ("users", "items")}
+        self._moments: dict[str, Tensor] = {}
+        self._descents = {
+            side: VectorDescent(
+                table, how.composed, strength=how.strength, non_negative=how.non_negative
+            )
+            for side, table in model.tables.items()
+            if isinstance(table, WrittenOut)
+        }
+
+    def _variance(self, log: Interactions) -> float:
+        """Of the targets of all processes."""
+        mean = self.ranks.total(float(log.target.sum(dtype=np.float64))) / self._size
+        apart = np.square(log.target.astype(np.float64) - mean).sum()
+        return self.ranks.total(float(apart)) / self._size
+
+    @torch.no_grad()
+    def meet(self) -> None:
+        """See `Solver`: users' rows come from the processes that have their interactions."""
+        if self._cuts is None or self.ranks.size == 1:
+            return
+        weight = self.model.user_rows.weight
+        weight.copy_(torch.cat(self.ranks.gathered(weight.detach()[self._here("users")])))
+
+    @torch.no_grad()
+    def step(self) -> float:
+        """Sweep once over biases, users and items."""
+        for descent in self._descents.values():
+            descent.table.refresh()
+        self._fit_biases()
+        loss = self._collapsed.loss()
+        for side in ("users", "items"):
+            expected_loss = self._descend(side) if side in self._descents else self._solve(side)
+        for side in ("users", "items"):
+            self._learn_prior(side)
+        if self.how.uncertainty:
+            self._noise = max(expected_loss / self._size, _LEAST_NOISE * self._scale)
+        return loss
+
+    def state_dict(self) -> dict[str, Any]:
+        """Anchors, σ², the priors and the moments of the items' rows."""
+        # Users are solved for first, so their moments are made anew.
+        moments = {s: m for s, m in self._moments.items() if s == "items"}
+        return {
+            **super().state_dict(),
+            "noise": self._noise,
+            "means": dict(self._means),
+            "precisions": dict(self._precisions),
+            "moments": moments,
+            "descents": {side: descent.state_dict() for side, descent in self._descents.items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take up what `state_dict` gave."""
+        super().load_state_dict(state)
+        self._noise, self._means = float(state["noise"]), dict(state["means"])
+        self._precisions = dict(state["precisions"])
+        self._moments = dict(state["moments"])
+        for side, descent in self._descents.items():
+            descent.load_state_dict(state["descents"][side])
+
+    @torch.no_grad()
+    def deviations(self) -> dict[str, Tensor]:
+        """How uncertain each row of each side is: a matrix L with L·Lᵀ = Cov(row)."""
+        tables = self.model.tables
+        known = self._moments_of("items", tables["items"])
+        if len(known) != tables["items"].num_rows:  # clusters were merged since
+            known = _squares(tables["items"])
+        users = self._deviations("users", known)
+        if self._cuts is not None:
+            users = torch.cat(self.ranks.gathered(users[self._here("users")]))
+        return {
+            "users": users,
+            "items": self._deviations("items", _squares(tables["users"]) + users @ users.mT),
+        }
+
+    def _deviations(self, side: str, known: Tensor) -> Tensor:
+        """Of one side, given the moments of the other."""
+        table = self.model.tables[side]
+        noise = self.how.strength * self._noise
+        ridge = noise * self._precisions[side]
+        dim = table.embedding_dim
+        found = table.weight.new_empty(table.num_rows, dim, dim)
+        for rows in self._batches(side):
+            data, _ = self._collapsed.normal_equations(side, known, rows)
+            # With P = (D + Λ) / noise = G·Gᵀ, the covariance is P⁻¹ = G⁻ᵀ·G⁻¹.
+            root = torch.linalg.cholesky((data.double() + ridge) / noise)
+            eye = torch.eye(dim, dtype=root.dtype).expand_as(root)
+            found[rows] = torch.linalg.solve_triangular(root, eye, upper=False).mT.float()
+        return found
+
+    def _here(self, side: str) -> slice:
+        """The rows that this process solves for."""
+        if side == "users" and self._cuts is not None:
+            return slice(*self._cuts[self.ranks.rank :][:2].tolist())
+        return slice(0, self.model.tables[side].num_rows)
+
+    def _batches(self, side: str) -> list[slice]:
+        size = max(1, _BATCH // self.model.tables[side].embedding_dim ** 2)
+        rows = self._here(side)
+        starts = range(rows.start, rows.stop, size)
+        return [slice(start, min(start + size, rows.stop)) for start in starts]
+
+    def _solve(self, side: str) -> float:
+        """New rows for one side; the squared error that is expected after."""
+        tables = self.model.tables
+        table, other = tables[side], tables[_OTHER[side]]
+        known = self._moments_of(_OTHER[side], other)
+        noise = self.how.strength * self._noise
+        ridge = noise * self._precisions[side]
+        dim, explained = table.embedding_dim, 0.0
+        moments = table.weight.new_empty(table.num_rows, dim, dim)
+        for rows in self._batches(side):
+            data, right = self._collapsed.normal_equations(side, known, rows)
+            anchors = self._anchor(side, rows).double().expand(right.shape)
+            explained += solve_rows(
+                data.numpy(),
+                right.numpy(),
+                ridge.numpy(),
+                anchors.contiguous().numpy(),
+                noise if self.how.uncertainty else 0.0,
+                _PASSES if self.how.non_negative else 0,
+                table.weight[rows].numpy(),
+                moments[rows].numpy(),
+            )
+        self._moments[side] = moments
+        if self._collapsed.owned(side):
+            explained = self.ranks.total(explained)
+        return self._collapsed.squares + explained
+
+    def _descend(self, side: str) -> float:
+        """As `_solve`, for a table whose ids do not have one row each."""
+        descent = self._descents[side]
+        known = self._moments_of(_OTHER[side], self.model.tables[_OTHER[side]])
+        return self._collapsed.squares + descent.sweep(
+            self._batches(side),
+            lambda rows: self._collapsed.normal_equations(side, known, rows),
+            self.how.strength * self._noise,
+        )
+
+    def _moments_of(self, side: str, table: SharedRows) -> Tensor:
+        """row·rowᵀ of every row, and its covariance."""
+        known = self._moments.get(side)
+        if known is None:
+            return _squares(table)
+        if isinstance(table, ClusteredEmbedding):
+            for new in range(len(known), table.num_rows):  # split off since, like their parents
+                known = torch.cat([known, known[int(table.parent[new])][None]])
+        return known
+
+    def _learn_prior(self, side: str) -> None:
+        """Mean and E[(row − anchor)(row − anchor)ᵀ]⁻¹ of a table that is not clustered."""
+        table = self.model.tables[side]
+        if isinstance(table, (ClusteredEmbedding, WrittenOut)):
+            return
+        here = self._here(side)
+        rows = table.weight[here].double()
+        total = self.ranks.total if self._collapsed.owned(side) else _as_it_is
+        self._means[side] = (total(rows.sum(0)) / table.num_rows).float()
+        if self.how.uncertainty:
+            apart = rows - self._anchor(side, here)
+            moments = total(self._moments[side][here].sum(0).double())
+            spread = total(apart.T @ apart - rows.T @ rows) + moments
+            # A dimension that nobody uses must not become infinitely stiff, nor by rounding worse.
+            spread.diagonal().add_(_LEAST_SPREAD * float(moments.diagonal().mean()))
+            spread /= table.num_rows
+            # Its inverse must be symmetric to the last bit, as rows without data rest on it alone.
+            self._precisions[side] = torch.cholesky_inverse(torch.linalg.cholesky(spread))
+
+    def _anchor(self, side: str, rows: slice) -> Tensor:
+        """Where the rows are drawn to."""
+        anchors = self._anchors.get(side)
+        return self._means[side] if anchors is None else anchors[rows]
+
+
+def _as_it_is(value: Tensor) -> Tensor:
+    return value
+
+
+def _squares(table: SharedRows) -> Tensor:
+    """row·rowᵀ of every row."""
+    rows = table.weight[: table.num_rows]
+    return rows[:, :, None] * rows[:, None, :]

@@ -1,0 +1,153 @@
+"""Evidence for the ids of any recommender, from a sample of its log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from celrec.cel.autograd_evidence import AutogradEvidence
+from celrec.data.interactions import Interactions
+from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.offline.grouped import Grouped
+from celrec.recommender.batch import Batch
+from celrec.recommender.id_model import IdModel
+from celrec.runtime.communicator import Ranks, Share
+
+_SAMPLES = 4096
+
+
+class LogEvidence(AutogradEvidence):
+    """Gradients and losses by autograd, on at most `per_id` interactions of each id.
+
+    The interactions are drawn anew whenever `clock` gives another number, so that no id
+    is judged by the same few again and again; sums over them are scaled up to all
+    interactions of the id. To look at some members only costs only theirs.
+
+    With more than `candidates` clusters, a member's loss is told for so many of them,
+    and is infinite for the others. Those are told that promise most if the output y
+    were linear in the member's vector: the loss of y + ∂y/∂b·(b′ − b) is lowest.
+
+    Of several `ranks`, each tells of as many interactions, those of ids next to each other.
+    """
+
+    def __init__(
+        self,
+        recommender: IdModel,
+        log: Interactions,
+        side: str,
+        take: Callable[[Tensor], Batch],
+        *,
+        per_id: int = 30,
+        candidates: int = 8,
+        seed: int = 0,
+        clock: Callable[[], int] = lambda: 0,
+        ranks: Ranks | None = None,
+    ) -> None:
+        """`take` gives the samples of these rows of the log, which holds no unseen ids."""
+        table = recommender.tables[side]
+        assert isinstance(table, ClusteredEmbedding)  # noqa: S101  (nobody asks about others)
+        super().__init__(table, recommender.objective, data=(), model=recommender)
+        self._recommender, self._group, self._take = recommender, Grouped(log, side), take
+        self._side, self._per_id, self._candidates = side, per_id, candidates
+        self._seed, self._clock, self._ranks = seed, clock, ranks or Ranks.alone()
+        counts = torch.from_numpy(self._group.counts)
+        self._scale = (counts / counts.clamp(1, per_id)).to(table.weight)[:, None]
+
+        self._own_ids = self.share(torch.arange(len(counts))).mine
+
+    def share(self, members: Tensor) -> Share:
+        """As many interactions for each process as can be."""
+        work = np.minimum(self._group.counts[members.numpy()], self._per_id)
+        return Share(self._ranks, self._ranks.cuts(work))
+
+    def interactions(self) -> Tensor:
+        """From the whole log."""
+        return torch.from_numpy(self._group.counts)
+
+    def gradients(self, members: Tensor) -> Tensor:
+        """See `AutogradEvidence`."""
+        return super().gradients(members) * self._scale[members]
+
+    def own_losses(self) -> Tensor:
+        """See `AutogradEvidence`."""
+        return (super().own_losses() * self._scale.squeeze(1))[self._own_ids]
+
+    @torch.no_grad()
+    def losses(self) -> Tensor:
+        """Of the own cluster and of those that promise most; infinite for others."""
+        table, count = self._table, self._candidates
+        if table.num_clusters <= count:
+            return (super().losses() * self._scale)[self._own_ids]
+        promised = self._losses_if_linear()
+        own = table.assignment[:-1].long()[:, None]
+        chosen = promised.scatter(1, own, -torch.inf).topk(count, largest=False, sorted=False)[1]
+        total = table.weight.new_zeros(chosen.shape)
+        with self._evaluating():
+            for batch in self._batches():
+                ids = self._own(batch)
+                vectors = table.weight[chosen[ids].T]
+                size = min(self._at_once(batch, ids), count)
+                for some, sums in zip(
+                    torch.split(vectors, size), torch.split(total, size, 1), strict=True
+                ):
+                    self._add(sums, ids, self._under(batch, ids, some).T)
+        everywhere = torch.full_like(promised, torch.inf)
+        return everywhere.scatter_(1, chosen, total * self._scale)[self._own_ids]
+
+    def _losses_if_linear(self) -> Tensor:
+        table, model = self._table, self._recommender
+        rows = table.weight[: table.num_clusters].detach()
+        total = table.weight.new_zeros(table.num_embeddings, table.num_clusters)
+        with self._evaluating():
+            for batch in self._batches():
+                output, ids, own, slopes = self._slopes(batch)
+                # Samples × clusters, and tasks last, if there are several.
+                moved = torch.stack(
+                    [s @ rows.T - (s * own).sum(-1, keepdim=True) for s in slopes], -1
+                )
+                moved = moved if output.ndim > 1 else moved.squeeze(-1)
+                others = output.unsqueeze(1) + moved
+                losses = model.loss.of_samples(others.transpose(0, 1), batch.target)
+                self._add(total, ids, losses.T)
+        return total
+
+    def _slopes(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
+        """Outputs, the ids they count for, their vectors, and ∂output/∂vector for each task."""
+        table, ids = self._table, self._own(batch)
+        own = table.weight[table.row_of(ids)].detach().requires_grad_()
+
+        def leaf(asked: Tensor) -> Tensor:
+            return own if torch.equal(asked, ids) else table.weight[table.row_of(asked)].detach()
+
+        with torch.enable_grad(), table.probing(leaf):
+            output = self._recommender.output(batch)
+            tasks = output.unbind(-1) if output.ndim > 1 else (output,)
+            slopes = [torch.autograd.grad(t.sum(), own, retain_graph=True)[0] for t in tasks]
+        return output.detach(), ids, own.detach(), slopes
+
+    def _own(self, batch: Batch) -> Tensor:
+        """The ids that samples count for."""
+        if self._side in ("users", "items"):
+            return batch.user if self._side == "users" else batch.item
+        place = self._recommender.column_names.index(self._side)
+        return cast(Tensor, batch.columns)[..., place]
+
+    def _batches(self, members: Tensor | None = None) -> Iterator[Batch]:
+        rng = np.random.default_rng([self._seed, self._clock()])
+        counts, starts = self._group.counts, self._group.starts
+        shifts = rng.integers(np.maximum(counts, 1))
+        ids = np.arange(len(counts))[self._own_ids] if members is None else members.numpy()
+        taken = np.minimum(counts[ids], self._per_id)
+        ends = np.cumsum(taken)
+        place = np.arange(int(taken.sum())) - np.repeat(ends - taken, taken)
+        # Every stride-th interaction from a random one on, around the corner: no two are the same.
+        owner = np.repeat(ids, taken)
+        stride = np.maximum(counts[owner] // self._per_id, 1)
+        chosen = starts[owner] + (shifts[owner] + place * stride) % counts[owner]
+        rows = torch.from_numpy(self._group.order[chosen])
+        for some in torch.split(rows, _SAMPLES) if len(rows) else ():
+            yield self._take(some)

@@ -1,0 +1,92 @@
+"""Passes over a log, event by event: online training where all data are there."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from celrec.cel.evidence import Evidence
+from celrec.data.interactions import Interactions
+from celrec.errors import CelrecError
+from celrec.offline.solver import Solver
+from celrec.online.config import Online
+from celrec.recommender.id_model import IdModel
+
+
+class OnlineDescent(Solver):
+    """One step: a pass over the log.
+
+    The first pass is in the order of time, if times are known, and learns as from a stream.
+    Later ones are in an order that the seed gives; they count nothing twice.
+    """
+
+    moves_clusters = True
+
+    def __init__(self, model: IdModel, log: Interactions, how: Online) -> None:
+        self.model, self.how, self._log = model, how, log
+        model.remember(log)
+        self.trainer = how.trainer(model)
+        self._passes = 0
+
+    def start(self, seed: int) -> None:
+        """See `Online.begin`."""
+        del seed  # `how` has it
+        mean = float(self._log.target.mean(dtype=np.float64)) if len(self._log) else 0.0
+        self.how.begin(self.model, mean)
+        for side in self.trainer.sides.values():
+            side.begin()
+
+    def step(self) -> float:
+        """One pass; the loss of all events, each just before it was learned."""
+        total = 0.0
+        self.model.train()
+        for rows in torch.split(torch.from_numpy(self._order()), self.how.batch):
+            batch = self.model.batch(self._log, rows, own=True)
+            outputs = self.trainer.step(batch, again=self._passes > 0)
+            total += float(self.model.loss.of_samples(outputs, batch.target).sum())
+        self.model.eval()
+        self._passes += 1
+        return total
+
+    def evidence(self, side: str) -> Evidence:
+        """Nobody asks: clusters move while events are learned."""
+        raise CelrecError(f"the clusters of {side} move by themselves in online training")
+
+    @torch.no_grad()
+    def loss(self, log: Interactions) -> float:
+        """The mean loss on data from outside."""
+        if not len(log):
+            return float("nan")
+        losses = self.model.loss.of_samples(self.model.outputs(log), torch.tensor(log.target))
+        return float(losses.mean(dtype=torch.float64))
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """All ids judged once more."""
+        before = copy.deepcopy((self.model.state_dict(), self.trainer.state_dict()))
+        self.trainer.sweep()
+        try:
+            yield
+        finally:
+            self.model.load_state_dict(before[0])
+            self.trainer.load_state_dict(before[1])
+
+    def state_dict(self) -> dict[str, Any]:
+        """The trainer's, and how many passes there were."""
+        return {"passes": self._passes, "trainer": self.trainer.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take up what `state_dict` gave."""
+        self._passes = int(state["passes"])
+        self.trainer.load_state_dict(state["trainer"])
+
+    def _order(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        if self._passes == 0 and self._log.timestamp is not None:
+            return np.argsort(self._log.timestamp, kind="stable")
+        rng = np.random.default_rng([self.how.seed, self._passes])
+        return rng.permutation(len(self._log))

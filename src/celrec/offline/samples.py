@@ -1,0 +1,162 @@
+"""What mini-batches are drawn from: interactions, or sums over pairs of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from celrec.data.interactions import Interactions
+from celrec.embeddings.embedding import SharedRows
+from celrec.embeddings.full import FullEmbedding
+from celrec.models.losses import LOSSES
+from celrec.recommender.batch import Batch
+from celrec.recommender.id_model import IdModel
+from celrec.recommender.kernels import stable_order
+from celrec.runtime.communicator import Ranks, Share
+
+
+class Pairs:
+    """The distinct pairs (row, column) that occur, by row and then by column.
+
+    They are found by two counting sorts, so in time that grows with the interactions, not
+    with their logarithm too.
+
+    >>> met = Pairs(np.array([1, 0, 1, 1]), np.array([2, 0, 0, 2]), 2, 3)
+    >>> met.rows, met.columns, met.counts
+    (array([0, 1, 1]), array([0, 0, 2]), array([1, 1, 2]))
+    >>> met.first, met.number  # the first interaction of each, and which each interaction has
+    (array([1, 2, 0]), array([2, 0, 1, 2]))
+    """
+
+    def __init__(
+        self, rows: NDArray[np.int64], columns: NDArray[np.int64], num_rows: int, num_columns: int
+    ) -> None:
+        """The row and the column of each interaction, out of so many."""
+        by_column = stable_order(columns, num_columns)
+        order = by_column[stable_order(rows[by_column], num_rows)]
+        ordered_rows, ordered_columns = rows[order], columns[order]
+        new = np.ones(len(order), bool)
+        new[1:] = np.diff(ordered_rows).astype(bool) | np.diff(ordered_columns).astype(bool)
+        starts = np.flatnonzero(new)
+        self.rows: NDArray[np.int64] = ordered_rows[starts]
+        self.columns: NDArray[np.int64] = ordered_columns[starts]
+        self.first: NDArray[np.int64] = order[starts]
+        self.number = np.empty(len(order), np.int64)
+        self.number[order] = np.cumsum(new) - 1
+        self.counts: NDArray[np.int64] = np.diff(starts, append=len(order))
+
+
+_LINEAR = ("squared-error", "cross-entropy")  # in the target, but for a constant
+
+
+class Samples:
+    """The interactions of a log, collapsed while that is exact.
+
+    Where a recommender sees of a user and an item nothing but their rows, all
+    interactions of a pair of rows predict alike. They become one sample that
+    counts so many times, with their mean target: for squared error and
+    cross-entropy its weighted loss differs from the sum of theirs by a constant.
+
+    `follow` must be called after ids have changed their rows.
+    """
+
+    def __init__(self, recommender: IdModel, log: Interactions, *, collapse: bool = True) -> None:
+        self._recommender, self._log = recommender, log
+        self._collapses = collapse and _collapsible(recommender)
+        self._rows: tuple[Tensor, Tensor] | None = None
+        self._first = np.arange(len(log))
+        self._weight: Tensor | None = None
+        self._target: Tensor | None = None
+        self.constant = 0.0
+        """What is missing of the loss, summed over all samples."""
+        self.follow()
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+    def take(self, numbers: Tensor) -> Batch:
+        """These samples."""
+        rows = torch.from_numpy(self._first[numbers.numpy()])
+        batch = self._recommender.batch(self._log, rows, own=True)
+        if self._weight is None or self._target is None:
+            return batch
+        return batch._replace(target=self._target[numbers], weight=self._weight[numbers])
+
+    def follow(self) -> None:
+        """Take up the rows that ids have now."""
+        if not self._collapses:
+            return
+        tables = self._recommender.user_rows, self._recommender.item_rows
+        everyone = [
+            table.row_of(torch.arange(table.num_embeddings))
+            for table in tables
+            if isinstance(table, SharedRows)
+        ]
+        if self._rows and all(map(torch.equal, everyone, self._rows)):
+            return
+        self._rows = everyone[0], everyone[1]
+        users, items = (rows.numpy() for rows in everyone)
+        log = self._log
+        sizes = (int(rows.max(initial=0)) + 1 for rows in (users, items))
+        pairs = Pairs(users[log.user], items[log.item], *sizes)
+        self._first, counts = pairs.first, pairs.counts
+        means = np.bincount(pairs.number, log.target, len(counts)) / counts
+        self._weight = torch.from_numpy(counts.astype(np.float32))
+        self._target = torch.from_numpy(means.astype(np.float32))
+        if self._recommender.loss is LOSSES["squared-error"]:
+            self.constant = float(np.square(log.target - means[pairs.number]).sum())
+
+
+def _collapsible(recommender: IdModel) -> bool:
+    """Whether the rows of a user and an item, and the user or item if alone in a row, are all."""
+    sides = (
+        (recommender.user_rows, recommender.user_features),
+        (recommender.item_rows, recommender.item_features),
+    )
+    return (
+        recommender.loss in [LOSSES[name] for name in _LINEAR]
+        and not recommender.history_length
+        and not recommender.column_names
+        # The gradients of single ids would be lost on those that look at them.
+        and all(isinstance(t, SharedRows) and not t.needs_gradients for t, _ in sides)
+        and all(isinstance(table, FullEmbedding) or not len(known) for table, known in sides)
+    )
+
+
+class PartOfBatch:
+    """A process's share of the samples; where there are too few for all, one that counts nothing.
+
+    So all processes draw the same random numbers and have gradients of the same parameters.
+
+    >>> whole = Batch(torch.arange(3), torch.arange(3), torch.zeros(3))
+    >>> parts = [PartOfBatch(whole, Ranks(rank, 4)) for rank in range(4)]
+    >>> [part.batch.user.tolist() for part in parts], [part.weight.tolist() for part in parts]
+    ([[0], [0], [1], [2]], [[0.0], [1.0], [1.0], [1.0]])
+    """
+
+    def __init__(self, whole: Batch, ranks: Ranks) -> None:
+        self._whole, self._alone = whole, ranks.size == 1
+        weight = torch.ones_like(whole.target) if whole.weight is None else whole.weight
+        self.whole_weight = float(weight.sum())
+        """How many interactions the whole batch stands for."""
+        mine = Share.even(ranks, len(whole.user)).mine
+        self._nothing = mine.start == mine.stop
+        self._places = slice(0, 1) if self._nothing else mine
+        self.batch = whole if self._alone else whole.at(self._places)
+        self.weight = weight[self._places] * (not self._nothing)
+        """How many each of these samples stands for."""
+
+    def share_of(self, terms: Callable[[Batch], int]) -> float:
+        """The share of this process in the terms of a mean over the whole batch."""
+        if self._alone:
+            return 1.0
+        return 0.0 if self._nothing else terms(self.batch) / max(terms(self._whole), 1)
+
+    def normal(self, generator: torch.Generator, shape: torch.Size) -> Tensor:
+        """Numbers from N(0, 1) for these samples, of those for the whole batch."""
+        everywhere = torch.randn((len(self._whole.user), *shape[1:]), generator=generator)
+        return everywhere[self._places]

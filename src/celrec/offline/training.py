@@ -1,0 +1,217 @@
+"""The offline loop of CEL: optimise, split, reassign, and stop early on validation data."""
+
+from __future__ import annotations
+
+import copy
+import zlib
+from collections.abc import Callable
+from dataclasses import astuple
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from celrec.cel.clusterer import Clusterer
+from celrec.cel.reassignment import join_unseen
+from celrec.data.interactions import Interactions
+from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.errors import CelrecError
+from celrec.offline.config import Offline
+from celrec.offline.solver import Judgement, Solver
+from celrec.recommender.model import Model
+from celrec.runtime.communicator import Ranks
+
+
+class OfflineTraining:
+    """Trains a recommender in place and leaves it as validation data liked it best.
+
+    Tables that are clustered grow to their `max_clusters`; others are plain. Where
+    `valid` is empty there is nobody to judge, and the last state is left.
+
+    >>> import celrec
+    >>> from celrec.recommender.factorisation import Factorisation
+    >>> from celrec.offline.config import Schedule
+    >>> from celrec.embeddings.full import FullEmbedding
+    >>> split = celrec.Split.random(celrec.Planted(rows=3000, users=40, items=30).interactions())
+    >>> items = celrec.ClusteredEmbedding(split.train.num_items, 8, max_clusters=4)
+    >>> model = Factorisation(FullEmbedding(split.train.num_users, 8), items)
+    >>> how = Offline(schedule=Schedule(steps=60, judge_every=20))
+    >>> training = OfflineTraining(model, split.train, split.valid, how)
+    >>> training.start()
+    >>> [judgement.clusters for judgement in training.run()]
+    [3, 4, 4]
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        train: Interactions,
+        valid: Interactions,
+        how: Offline,
+        ranks: Ranks | None = None,
+    ) -> None:
+        """Of several `ranks`, all are given the same, and each does its share."""
+        self.model, self.how, self._ranks = model, how, ranks or Ranks.alone()
+        self.judgements: list[Judgement] = []
+        self.grown_to: dict[str, int] | None = None
+        """The clusters of each clustered table when training ended, as in `items`."""
+        self._schedule = how.schedule
+        self._train, self._valid = train.seen(), valid
+        self._solver = how.make_solver(model, self._train, self._ranks)
+        self._clusterers = self._make_clusterers()
+        self._strangers = {
+            side: torch.from_numpy(self._counts(side) == 0) for side in self._clusterers
+        }
+        self._gain = how.schedule.least_gain * float(np.var(valid.target)) if len(valid) else 0.0
+        self._step = self._moved = self._best = 0
+        self._best_state = model.state_dict()
+        self._best_solver: dict[str, Any] = {}
+
+    def _counts(self, side: str) -> NDArray[np.int64]:
+        """How many interactions each id of a side has."""
+        log = self._train
+        if side in log.columns:
+            return log.columns[side].counts
+        return log.user_counts if side == "users" else log.item_counts
+
+    @property
+    def solver(self) -> Solver:
+        """In the end as it was when the model was best."""
+        return self._solver
+
+    @property
+    def best(self) -> Judgement:
+        """The judgement of the state that was, or is to be, left."""
+        return self.judgements[self._best]
+
+    def start(self) -> None:
+        """Give the model its first rows; without it, training goes on from those it has."""
+        self._solver.start(self.how.seed)
+
+    def run(
+        self,
+        watch: Callable[[Judgement], None] = lambda _: None,
+        save: Callable[[], None] = lambda: None,
+    ) -> list[Judgement]:
+        """Train to the end; `watch` is told of each judgement, then `save` may keep the state."""
+        # What is left may have fewer clusters, so it cannot tell that training has ended.
+        while self.grown_to is None and not self._finished():
+            self._step += 1
+            loss = self._solver.step()
+            for side, clusterer in self._clusterers.items():
+                moves = clusterer.step()
+                self._moved += sum(move.moved for move in moves)
+                if moves and bool(self._strangers[side].any()):
+                    join_unseen(clusterer.table, self._strangers[side])
+                if self._step == self._schedule.reassign_until:
+                    clusterer.reassign_every = 0
+            if self._judged_now():
+                watch(self._judge(loss))
+                save()
+        if self.grown_to is None:
+            self.grown_to = {side: c.table.num_clusters for side, c in self._clusterers.items()}
+        self.model.load_state_dict(self._best_state)
+        self._solver.load_state_dict(copy.deepcopy(self._best_solver))
+        return self.judgements
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the rest of training depends on."""
+        return {
+            "model": self.model.state_dict(),
+            "solver": self._solver.state_dict(),
+            "clusterers": {side: c.state_dict() for side, c in self._clusterers.items()},
+            "judgements": [astuple(judgement) for judgement in self.judgements],
+            "counters": (self._step, self._moved, self._best),
+            "grown_to": self.grown_to,
+            "data": self._fingerprint,
+            "best_state": dict(self._best_state),
+            "best_solver": self._best_solver,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take up what `state_dict` gave: to go on is then as never to have stopped."""
+        if state["data"] != self._fingerprint:
+            raise CelrecError("state: it comes from training on other data; give the same")
+        self.model.load_state_dict(state["model"])
+        self._solver.load_state_dict(state["solver"])
+        for side, clusterer in self._clusterers.items():
+            clusterer.load_state_dict(state["clusterers"][side])
+        self.judgements = [Judgement(*values) for values in state["judgements"]]
+        self._step, self._moved, self._best = state["counters"]
+        self.grown_to = state["grown_to"]
+        self._best_state, self._best_solver = state["best_state"], state["best_solver"]
+        if 0 < self._schedule.reassign_until <= self._step:
+            for clusterer in self._clusterers.values():
+                clusterer.reassign_every = 0
+
+    @cached_property
+    def _fingerprint(self) -> int:
+        """The CRC-32 of all interactions."""
+        crc = 0
+        for log in (self._train, self._valid):
+            further = [column.values for column in log.columns.values()]
+            times = [] if log.timestamp is None else [log.timestamp]
+            for column in (log.user, log.item, log.target, *times, *further):
+                crc = zlib.crc32(np.ascontiguousarray(column).data, crc)
+        return crc
+
+    def _judge(self, train_loss: float) -> Judgement:
+        self._solver.meet()
+        self._ranks.check_alike("the model", self.model.state_dict().values())
+        with self._solver.averaged():
+            judgement = Judgement(
+                self._step,
+                self.model.whole_tables["items"].num_rows,
+                train_loss / max(len(self._train), 1),
+                self._solver.loss(self._valid),
+                self._moved,
+                self.model.whole_tables["users"].num_rows,
+            )
+            self._moved = 0
+            self.judgements.append(judgement)
+            better = judgement.valid_loss < self.best.valid_loss - self._gain
+            if better or len(self.judgements) == 1 or not len(self._valid):
+                self._best = len(self.judgements) - 1
+                self._best_state = copy.deepcopy(self.model.state_dict())
+                self._best_solver = copy.deepcopy(self._solver.state_dict())
+        return judgement
+
+    def _judged_now(self) -> bool:
+        schedule = self._schedule
+        due = self._step % schedule.judge_every == 0 and (schedule.judge_growing or self._grown())
+        return due or self._step == schedule.steps
+
+    def _finished(self) -> bool:
+        since_best = len(self.judgements) - 1 - self._best
+        tired = since_best >= self._schedule.patience
+        may_stop = self._schedule.stop_growing or self._grown()
+        return (tired and may_stop) or self._step >= self._schedule.steps
+
+    def _grown(self) -> bool:
+        return all(
+            clusterer.table.num_clusters >= clusterer.max_clusters
+            for clusterer in self._clusterers.values()
+        )
+
+    def _make_clusterers(self) -> dict[str, Clusterer]:
+        how, solver = self.how, self._solver
+        if solver.moves_clusters:
+            return {}
+        return {
+            side: Clusterer(
+                table,
+                solver.optimizer,
+                solver.evidence(side),
+                split_every=how.schedule.split_every,
+                growth=how.schedule.growth,
+                reassign_every=how.schedule.reassign_every,
+                criterion=how.criterion,
+                splitter=how.splitter,
+                reassignment=how.reassignment,
+                seed=how.seed,
+            )
+            for side, table in self.model.tables.items()
+            if isinstance(table, ClusteredEmbedding) and side not in self.model.kept
+        }

@@ -1,0 +1,125 @@
+"""eTree and JNKM for non-negative factorisations, by alternating ADMM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from celrec.data.interactions import Interactions
+from celrec.embeddings.embedding import SharedRows
+from celrec.embeddings.tree import TreeEmbedding
+from celrec.errors import CelrecError
+from celrec.offline.factorisation_solver import FactorisationSolver
+from celrec.recommender.factorisation import Factorisation
+from celrec.recommender.kernels import admm_rows
+
+_BATCH = 1 << 22  # numbers in the matrices of one batch of rows
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """How leaves, tree and users are learned together.
+
+    One step lowers, over the users' rows a, then the items' leaves b, then the tree,
+
+        ½·Σ (x − a·b)² + λ/2·Σ‖a‖² + μ/2·(Σ_j ‖b_j − c_{s(j)}‖² + Σ_k ‖c_k − r‖²)
+
+    over a, b ≥ 0; λ is `l2_users`, μ the `pull` of the table. Rows are found by at most
+    `iterations` of ADMM, whose duals go on from step to step. In the first `warm_up` steps
+    there is no tree yet and leaves are drawn to 0 with λ; it then begins by k-means++.
+    """
+
+    l2_users: float = 20.0
+    iterations: int = 5
+    tolerance: float = 1e-3
+    warm_up: int = 10
+    strength: float = 1.0
+    """What λ and μ are multiplied by."""
+
+    def __post_init__(self) -> None:
+        for name in ("l2_users", "iterations", "tolerance", "strength"):
+            if not getattr(self, name) > 0:
+                raise CelrecError(f"{name} must be positive, not {getattr(self, name)}")
+
+
+class TreeAdmm(FactorisationSolver):
+    """One step: all users' rows, all items' leaves, the tree."""
+
+    def __init__(self, model: Factorisation, log: Interactions, how: Tree, seed: int) -> None:
+        super().__init__(model, log, bias_l2=0.0)
+        if not isinstance(model.items, TreeEmbedding) or model.biases:
+            raise CelrecError(
+                "solver Tree is for a TreeEmbedding of items without biases, "
+                f"not {type(model.items).__name__}"
+            )
+        self.how, self.tree, self._seed = how, model.items, seed
+        self._duals = {side: torch.zeros_like(t.weight) for side, t in model.tables.items()}
+        self._steps = 0
+        self._l2, self._pull = how.strength * how.l2_users, how.strength * model.items.pull
+
+    @torch.no_grad()
+    def step(self) -> float:
+        """One sweep over users, leaves and tree."""
+        loss = self._collapsed.loss_and_slopes()[0]
+        users, leaves = self.model.user_rows, self.tree
+        nothing = torch.zeros(1, users.embedding_dim)
+        self._lower("users", users, leaves, self._l2, nothing)
+        if self._steps < self.how.warm_up:
+            self._lower("items", leaves, users, self._l2, nothing)
+        else:
+            if self._steps == self.how.warm_up:
+                leaves.grow_tree(torch.Generator().manual_seed(self._seed))
+            centres = leaves.centre[leaves.assignment.long()]
+            anchors = torch.cat([centres, centres.mean(0, keepdim=True)])
+            self._lower("items", leaves, users, self._pull, anchors)
+            leaves.adapt()
+        self._steps += 1
+        return loss
+
+    def objective(self) -> float:
+        """What a step lowers, once there is a tree."""
+        with torch.no_grad():
+            loss = self._collapsed.loss_and_slopes()[0]
+            users = self.model.user_rows.weight
+            tree = self.how.strength * self.tree.penalty()
+            return loss / 2 + float(self._l2 / 2 * users.square().sum() + tree)
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """With the rows that are left when training is over; before there is a tree, bad ones."""
+        with self.tree.as_served():
+            yield
+
+    def state_dict(self) -> dict[str, Any]:
+        """The duals and the number of steps."""
+        return {**super().state_dict(), "duals": dict(self._duals), "steps": self._steps}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take up what `state_dict` gave."""
+        super().load_state_dict(state)
+        self._duals, self._steps = dict(state["duals"]), int(state["steps"])
+
+    def _lower(
+        self, side: str, table: SharedRows, other: SharedRows, ridge: float, anchors: Tensor
+    ) -> None:
+        known = other.weight[:, :, None] * other.weight[:, None, :]
+        size = max(1, _BATCH // table.embedding_dim**2)
+        anchors = anchors.double().expand(table.num_rows, -1)
+        for start in range(0, table.num_rows, size):
+            rows = slice(start, min(start + size, table.num_rows))
+            data, right = self._collapsed.normal_equations(side, known, rows)
+            admm_rows(
+                data.numpy(),
+                right.numpy(),
+                ridge,
+                anchors[rows].contiguous().numpy(),
+                self.how.iterations,
+                self.how.tolerance,
+                table.weight[rows].numpy(),
+                self._duals[side][rows].numpy(),
+            )

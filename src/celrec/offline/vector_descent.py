@@ -1,0 +1,124 @@
+"""Descent for tables whose vectors are put together, given the other side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from celrec.errors import CelrecError
+from celrec.recommender.factorisation import WrittenOut
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """How tables learn whose ids do not have one row each.
+
+    With the other side fixed, the squared error depends on a vector v only by its normal
+    equations, vᵀ·D·v − 2·dᵀ·v. They are summed up once in a sweep, and `steps` steps of Adam
+    with this `learning_rate`, then with falling ones, lower their sum over all ids plus
+    σ²·`l2`·‖parameters‖²: none of them looks at an interaction.
+    """
+
+    steps: int = 20
+    learning_rate: float = 0.05
+    l2: float = 0.1
+    decay: float = 0.97
+    """What the learning rate is multiplied by after each sweep."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "learning_rate"):
+            if not getattr(self, name) > 0:
+                raise CelrecError(f"{name} must be positive, not {getattr(self, name)}")
+        if not self.l2 >= 0:
+            raise CelrecError(f"l2 must not be negative, not {self.l2}")
+        if not 0 < self.decay <= 1:
+            raise CelrecError(f"decay must lie in (0, 1], not {self.decay}")
+
+
+class VectorDescent:
+    """Sweeps of descent for one table, with an optimiser that remembers."""
+
+    def __init__(
+        self, table: WrittenOut, how: Composed, *, strength: float, non_negative: bool
+    ) -> None:
+        self.table, self.how = table, how
+        self._strength = strength  # of the penalty that the table has by itself
+        source = table.source
+        self._bounded = source.non_negative_parameters() if non_negative else []
+        self.optimizer = torch.optim.Adam(source.parameters(), lr=how.learning_rate)
+        self._sweeps = 0
+
+    def sweep(
+        self,
+        batches: Iterable[slice],
+        equations: Callable[[slice], tuple[Tensor, Tensor]],
+        noise: float,
+    ) -> float:
+        """Lower Σ vᵀ·D·v − 2·dᵀ·v and penalties; gives the sum that is left, without penalties.
+
+        `equations` gives D and d for some ids; `noise` is σ².
+        """
+        source = self.table.source
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.how.learning_rate * self.how.decay**self._sweeps
+        self._sweeps += 1
+        source.train()
+        left = 0.0
+        for rows in batches:
+            ids = torch.arange(rows.start, min(rows.stop, source.num_embeddings))
+            if not len(ids):
+                continue
+            matrices, right = (part[: len(ids)] for part in equations(rows))
+            share = len(ids) / source.num_embeddings
+            for _ in range(self.how.steps):
+                self._step(ids, matrices, right, noise, share)
+            with torch.no_grad():
+                vectors = source(ids)
+                left += float((vectors * (_times(matrices, vectors) - 2 * right)).sum())
+        source.eval()
+        source.adapt(self.optimizer)
+        self._bound()
+        self.table.refresh()
+        return left
+
+    def state_dict(self) -> dict[str, Any]:
+        """The number of sweeps and the optimiser's state."""
+        return {"sweeps": self._sweeps, "optimizer": self.optimizer.state_dict()["state"]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take up what `state_dict` gave."""
+        self._sweeps = int(state["sweeps"])
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": state["optimizer"], "param_groups": groups})
+
+    def _step(
+        self, ids: Tensor, matrices: Tensor, right: Tensor, noise: float, share: float
+    ) -> None:
+        """`share` is that of the ids: all batches together have the penalties once."""
+        source = self.table.source
+        self.optimizer.zero_grad()
+        with torch.enable_grad():
+            vectors = source(ids)
+            slope = 2 * (_times(matrices, vectors.detach()) - right)
+            vectors.backward(slope)
+            if (penalty := source.penalty()) is not None:
+                (share * self._strength * penalty).backward()  # type: ignore[no-untyped-call]
+        l2 = 2 * noise * self.how.l2 * share
+        for parameter in source.parameters():
+            if parameter.grad is not None:
+                parameter.grad.add_(parameter.detach(), alpha=l2)
+        self.optimizer.step()
+        self._bound()
+
+    @torch.no_grad()
+    def _bound(self) -> None:
+        for parameter in self._bounded:
+            parameter.clamp_(min=0)
+
+
+def _times(matrices: Tensor, vectors: Tensor) -> Tensor:
+    return torch.bmm(matrices, vectors.unsqueeze(-1)).squeeze(-1)

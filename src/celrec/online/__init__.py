@@ -1,0 +1,1 @@
+"""Learning a stream: trainer, mixtures and clusters, eviction, replay."""

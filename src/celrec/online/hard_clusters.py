@@ -1,0 +1,270 @@
+"""CEL-Lite as the paper has it: every id in one cluster, judged by its latest events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from celrec.cel.member_kernels import approach, cut_clusters, look_up, tally
+from celrec.cel.members import Members
+from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.errors import DivergedError
+from celrec.online.kernels import draw_candidates, hashed
+from celrec.online.latest_evidence import KeptEvents, LatestEvidence, Moving, Waiting
+from celrec.online.plain_tables import PlainSide
+from celrec.online.row_descent import Descending
+from celrec.online.table_trainer import Judge, Tangent
+from celrec.recommender.batch import Batch
+from celrec.runtime.memory_budget import Room
+
+_SWEEP = 4096  # ids at once
+_GROWTH = 8  # looks are no further apart than what there was before, divided by this
+_COMPARED = 512  # rows at once, where two are sought that are alike
+
+
+class HardSide(PlainSide):
+    """Clusters that ids move between, and that split when they have seen enough.
+
+    After a batch is learned, its events are kept. At every look, after each batch or less often,
+    those ids that are due move to the best of their own cluster and some others:
+
+        argmin_k Σ_{latest events} loss(row k) + prior/2·‖row k − mean row‖².
+
+    Then each cluster that has come to more than 2·d events is split in two with about equal
+    numbers of events, along the first principal component of its members' gradients, until
+    all rows are in use. So the work for an event depends neither on the number of clusters
+    nor on that of ids.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        table: ClusteredEmbedding,
+        how: Descending,
+        moving: Moving,
+        place: int,
+        tables: int,
+        *,
+        moments: bool = False,
+        conversions: bool = False,
+        seed: int = 0,
+        room: Room | None = None,
+    ) -> None:
+        """`place` is that of the table among all `tables` of the model.
+
+        For `moments` and `conversions` see `KeptEvents`.
+        """
+        super().__init__(name, table, how, seed=seed, room=room)
+        self._clusters, self._moving = table, moving
+        self.members = Members(table, room)
+        ids = table.num_embeddings
+        self.buffer = KeptEvents(
+            moving.latest,
+            place,
+            tables,
+            ids=ids,
+            moments=moments,
+            conversions=conversions,
+            room=room,
+        )
+        self._evidence = LatestEvidence(name, table, self.buffer, moving)
+        self._mean = torch.zeros(table.embedding_dim)
+        self._free: int | None = None
+        self._due = Waiting()
+        """Who is to be judged at the next look."""
+        self._seen = Waiting()
+        """Whose events have come since the last look."""
+        self.events = self.moved = self._looked = 0
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """See `OnlineSide`."""
+        return self.buffer.counts
+
+    def lookup(self, ids: Tensor) -> Tensor:
+        """See `OnlineSide`."""
+        assignment = self._clusters.assignment.numpy()
+        weight = self._clusters.weight.detach().numpy()
+        rows, vectors = look_up(ids.contiguous().numpy(), assignment, weight)
+        self._looked_up = torch.from_numpy(rows)
+        return torch.from_numpy(vectors)
+
+    def observe(
+        self,
+        batch: Batch,
+        ids: Tensor,
+        vectors: Mapping[str, Tensor],
+        judge: Judge,
+        *,
+        again: bool,
+        tangent: Tangent | None = None,
+    ) -> None:
+        """Keep the events; where it is time for it, move ids and split clusters."""
+        del tangent  # an id is judged by more events than these
+        share = max(0.01, 10 / (10 + self.events / max(len(ids), 1)))
+        approach(self._mean.numpy(), vectors[self.name].numpy(), share)
+        self.events += len(ids)
+        if again:
+            different, times, before = tally(ids.numpy(), self.buffer.counts)
+            # About once in a pass for each id, however many events it has.
+            chance = times / np.maximum(before, 1)
+            due = different[hashed(different, self.events) < chance]
+        else:
+            different, due = self.members.count(ids.numpy(), self.buffer.counts)
+            self.buffer.store(batch, ids.numpy())
+        if self._moving.schedule == "always" and not again:
+            self._reassign(different, judge)
+        else:
+            self._due.add(due)
+        self._seen.add(different)
+        if self.events - self._looked >= min(self._moving.every, self.events // _GROWTH):
+            self._look(judge)
+
+    def _look(self, judge: Judge) -> None:
+        """Move ids and split clusters, for all events since the last time."""
+        due, seen, self._looked = self._due.taken(), self._seen.taken(), self.events
+        self._reassign(due, judge)
+        if self._moving.own_row_above is not None:
+            self._part(seen[self.buffer.counts[seen] > self._moving.own_row_above])
+        self._split_crowded(seen, judge)
+
+    def sweep(self, judge: Judge) -> None:
+        """See `OnlineSide`."""
+        everyone = np.flatnonzero(self.buffer.counts)
+        for start in range(0, len(everyone), _SWEEP):
+            self._reassign(everyone[start : start + _SWEEP], judge)
+
+    def latest(self, ids: NDArray[np.int64]) -> Batch:
+        """See `OnlineSide`."""
+        return self.buffer.replay(ids)[1]
+
+    def grow(self, ids: int) -> None:
+        """See `OnlineSide`."""
+        super().grow(ids)
+        self.members.grow(ids)
+
+    def keep(self, ids: NDArray[np.int64]) -> None:
+        """See `OnlineSide`. Clusters that lose everybody are closed: see `ClusteredEmbedding`."""
+        clusters = self._clusters.rows_left(torch.from_numpy(ids)).numpy()
+        super().keep(ids)
+        self.members.keep(ids, clusters, self.buffer.counts)
+        self.buffer.keep(ids)
+        self._due.keep(ids)
+        self._seen.keep(ids)
+
+    def renumber(self, place: int, numbers: NDArray[np.int64]) -> None:
+        """See `OnlineSide`."""
+        self.buffer.renumber_others(place, numbers)
+
+    @property
+    def nbytes(self) -> int:
+        """The buffer, the lists of members, and what the descent holds."""
+        return super().nbytes + self.members.nbytes + self.buffer.nbytes
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `OnlineSide`."""
+        return {
+            **super().state_dict(),
+            "members": self.members.state_dict(),
+            "buffer": self.buffer.state_dict(),
+            "mean": self._mean,
+            "due": torch.from_numpy(self._due.all()),
+            "seen": torch.from_numpy(self._seen.all()),
+            "looked": self._looked,
+            "events": self.events,
+            "moved": self.moved,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `OnlineSide`."""
+        super().load_state_dict(state)
+        self.members.load_state_dict(state["members"])
+        self.buffer.load_state_dict(state["buffer"])
+        self._mean = state["mean"].clone()
+        self._due, self._seen = (Waiting(state[name].numpy().copy()) for name in ("due", "seen"))
+        self._looked = int(state["looked"])
+        self.events, self.moved = int(state["events"]), int(state["moved"])
+
+    def _reassign(self, ids: NDArray[np.int64], judge: Judge) -> None:
+        if self._clusters.num_clusters > 1 and len(ids) and self._moving.candidates:
+            moment = (self.events ^ (self._seed << 32)) % 2**63  # another one after each batch
+            best = self._evidence.best(ids, self._mean, moment, judge)
+            self.moved += self.members.move(ids, best, self.buffer.counts)
+
+    def _part(self, warm: NDArray[np.int64]) -> None:
+        """Give ids clusters of their own, as long as there are rows."""
+        assignment = self._clusters.assignment.numpy()
+        for member in warm[self.members.sizes[assignment[warm]] > 1]:  # each once, when it leaves
+            own = int(assignment[member])
+            if self.members.sizes[own] > 1:
+                if not self._room(own):
+                    break
+                new = self._open(np.array([own]))
+                self.members.move(np.array([member]), new, self.buffer.counts)
+
+    def _split_crowded(self, ids: NDArray[np.int64], judge: Judge) -> None:
+        """Split the clusters of these ids that have too many events, those with most first."""
+        limit = self._moving.limit
+        most = 2 * float(limit(self.members.all_events) if callable(limit) else limit)
+        while len(crowded := self.members.crowded(ids, most)):
+            room = self._room(int(crowded[0]))
+            if not room:
+                return
+            # All at once: a split changes no vector, and so no gradient of others.
+            ids = np.concatenate([ids, self._split(crowded[:room], room, most, judge)])
+
+    def _room(self, cluster: int) -> int:
+        """How many clusters can be opened; two that are alike are merged if there is no other."""
+        table, within = self._clusters, self._moving.merge_within
+        every = table.num_clusters
+        if every < table.max_clusters or within is None:
+            return table.max_clusters - every
+        some = np.unique(draw_candidates(np.array([cluster]), every, _COMPARED, self.events)[1:])
+        rows = table.weight.detach()[torch.from_numpy(some)]
+        apart = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
+        # Rows are the same just after a split: to merge those would undo it, again and again.
+        apart[apart == 0] = torch.inf
+        first, second = divmod(int(apart.argmin()), len(some))
+        if not float(apart[first, second]) <= within:
+            return 0
+        kept, gone = sorted(int(some[one]) for one in (first, second))
+        if cluster == gone:
+            kept, gone = gone, kept
+        self.members.merge(gone, kept, self.buffer.counts)
+        if table.unseen_cluster == gone:
+            table.unseen_cluster = kept
+        self._free = gone
+        return 1
+
+    def _split(
+        self, clusters: NDArray[np.int64], room: int, most: float, judge: Judge
+    ) -> NDArray[np.int64]:
+        """Cut clusters, and what comes of them, until none has too many events; their members."""
+        ids, ends = self.members.of_all(clusters)
+        pulls, counts = self._evidence.pulls(ids, judge), self.buffer.counts
+        if not np.isfinite(pulls).all():
+            raise DivergedError(
+                "gradients must be finite; lower the learning rate if training diverged"
+            )
+        fresh = self._clusters.num_clusters + np.arange(min(room, len(ids) - len(clusters)))
+        if self._free is not None:
+            fresh = np.array([self._free])
+        goals, parents = cut_clusters(clusters, ends, pulls, counts[ids], most, fresh)
+        self._open(parents)
+        self.members.move(ids, goals, counts)
+        return ids
+
+    def _open(self, parents: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Open a cluster for each of some parents, which goes on as that one does."""
+        if self._free is None:
+            new = np.array(self._clusters.open_all(parents.tolist()))
+        else:
+            new, self._free = np.array([self._free]), None
+            self._clusters.reopen(int(new[0]), int(parents[0]))
+        self._descent.copy(parents, new)
+        return new

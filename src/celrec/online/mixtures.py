@@ -1,0 +1,250 @@
+"""CEL-Lite with posterior means: ids are where the evidence puts them, as far as it goes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from celrec.data.replay_buffer import ReplayBuffer
+from celrec.embeddings.posterior import IMPOSSIBLE, STEPS_PER_BIT, PosteriorEmbedding
+from celrec.models.losses import LOSSES
+from celrec.online.kernels import (
+    KNOWN_LOSSES,
+    add_evidence,
+    add_tangent_evidence,
+    log_shares,
+    weigh,
+)
+from celrec.online.plain_tables import id_noise
+from celrec.online.row_descent import Descending, RowDescent
+from celrec.online.table_trainer import Judge, OnlineSide, Tangent
+from celrec.recommender.batch import Batch
+from celrec.runtime.memory_budget import Room
+
+_STEPS = STEPS_PER_BIT / math.log(2)  # in a unit of a loss that is a log likelihood
+_VALUES = np.exp2(-np.arange(256, dtype=np.float32) / STEPS_PER_BIT)
+_VALUES[IMPOSSIBLE] = 0
+_SWEEP = 4096  # ids at once
+_COMPARE_EVERY = 100  # batches
+_SCATTER = 0.5  # the standard deviation of the logarithms of the weights of a new id
+
+
+class SoftSide(OnlineSide):
+    """A table of mixtures: rows learn from all ids, as much as those are theirs.
+
+    Each event is trained on with the weights from before it, and only then becomes
+    evidence: w_k ← w_k·exp(−loss_k/τ), with the vector of the partner from before. So no
+    label is used to choose the rows that it trains. `temperature` τ turns a loss into a
+    log likelihood: 1 for cross-entropy, twice the variance of the noise for squared errors.
+    """
+
+    by_tangent = True
+
+    def __init__(
+        self,
+        name: str,
+        table: PosteriorEmbedding,
+        how: Descending,
+        temperature: float = 1.0,
+        *,
+        merge_within: float | None = None,
+        seed: int = 0,
+        room: Room | None = None,
+    ) -> None:
+        """Two rows that are no further apart than `merge_within` become one, to make room."""
+        super().__init__(name, table)
+        self._rows, self._how, self._seed = table, how, seed
+        self._descent = RowDescent(table.weight, how, room)
+        self._temperature, self._steps = temperature, _STEPS / temperature
+        self._within, self._batches = merge_within, 0
+        self._learned = np.empty((0, table.max_rows), np.float32), torch.empty(0)
+        self._looked_up = torch.empty(0, dtype=torch.int64)
+        self._weights = np.empty((0, table.max_rows), np.float32)
+        self._counter = ReplayBuffer(0, {}, room=room)
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """See `OnlineSide`."""
+        return self._counter.counts
+
+    def lookup(self, ids: Tensor) -> Tensor:
+        """See `OnlineSide`."""
+        rows = self._numbers()
+        self._looked_up = ids
+        self._weights = np.empty((len(ids), len(rows)), np.float32)
+        weigh(self._rows.evidence.numpy(), ids.numpy(), _VALUES, self._weights)
+        return torch.from_numpy(self._weights @ rows)
+
+    def without(self, batch: Batch, vectors: Mapping[str, Tensor], judge: Judge) -> Tensor:
+        """See `OnlineSide`: w_k·exp(loss_k/τ) are the weights without an event."""
+        count, rows = len(batch.user), self._rows.weight.detach()[: self._rows.num_rows]
+        weights, ids = self._weights[:count], self._looked_up[:count].numpy()
+        logs = self._losses(batch, vectors, judge)
+        log_shares(logs, self._rows.evidence.numpy(), ids, 1 / self._temperature, IMPOSSIBLE - 1)
+        weights *= torch.from_numpy(logs).exp_().numpy()  # twice as fast as NumPy's
+        weights /= weights.sum(1, keepdims=True)
+        return torch.from_numpy(weights @ rows.numpy())
+
+    def _losses(
+        self, batch: Batch, vectors: Mapping[str, Tensor], judge: Judge
+    ) -> NDArray[np.float32]:
+        """(events, rows): as in `observe`, so that what is taken out is what was added."""
+        rows, target = self._rows.weight.detach()[: self._rows.num_rows], batch.target[:, None]
+        known = judge.kind in KNOWN_LOSSES
+        tangent = judge.tangent(self.name, batch, vectors) if known else None
+        if tangent is None:
+            found = judge.losses(self.name, batch, rows.unsqueeze(1), vectors)
+            return np.ascontiguousarray(found.numpy().T)
+        constant = tangent.output - (tangent.slope * tangent.vector).sum(1)
+        outputs = torch.addmm(constant[:, None], tangent.slope, rows.T)
+        losses: NDArray[np.float32] = LOSSES[judge.kind].of_samples(outputs, target).numpy()
+        return losses
+
+    def learn(self, gradients: Tensor) -> None:
+        """A row's gradient is the sum over the batch, each with the row's weight there."""
+        weights = self._weights
+        slopes = weights.T @ gradients.numpy()  # several times as fast in NumPy, where it is small
+        if self._how.average:
+            slopes /= np.maximum(weights.sum(0), 1)[:, None]
+        self._learned = weights, gradients  # others may look up before these are seen
+        self._descent.descend(np.arange(len(slopes)), slopes)
+
+    def observe(
+        self,
+        batch: Batch,
+        ids: Tensor,
+        vectors: Mapping[str, Tensor],
+        judge: Judge,
+        *,
+        again: bool,
+        tangent: Tangent | None = None,
+    ) -> None:
+        """See `OnlineSide`. In another pass, an event replaces its share of the evidence."""
+        numbers = ids.numpy()
+        kept = np.ones(len(numbers), np.float32)
+        if again:
+            kept -= 1 / (1 + self.counts[numbers])
+        else:
+            self._counter.insert(numbers)
+        evidence = self._rows.evidence.numpy()
+        moments = np.arange(len(ids)) if batch.moment is None else batch.moment.numpy()
+        if tangent is not None and judge.kind in KNOWN_LOSSES:
+            add_tangent_evidence(
+                evidence,
+                numbers,
+                np.ascontiguousarray(self._numbers().T),
+                tangent.output.numpy(),
+                tangent.slope.numpy(),
+                tangent.vector.numpy(),
+                batch.target.numpy(),
+                kept,
+                self._steps,
+                moments,
+                judge.kind == "cross-entropy",
+            )
+        else:
+            rows = torch.from_numpy(self._numbers()).unsqueeze(1)
+            losses = judge.losses(self.name, batch, rows, vectors)
+            add_evidence(evidence, numbers, losses.numpy(), kept, self._steps, moments)
+        self._batches += 1
+        if self._within is not None and self._batches % _COMPARE_EVERY == 0:
+            self._make_room(self._within)
+
+    def _numbers(self) -> NDArray[np.float32]:
+        """The rows that are there, in place."""
+        rows: NDArray[np.float32] = self._rows.weight.detach().numpy()
+        return rows[: self._rows.num_rows]
+
+    def _make_room(self, within: float) -> None:
+        """Merge the two rows that are nearest, if they are near, and split the heaviest row.
+
+        That is done along the first principal component of the gradients there, in the batch
+        that was learned last.
+        """
+        table = self._rows
+        rows = table.weight.detach()[: table.num_rows]
+        if len(rows) < 3:
+            return
+        apart = torch.cdist(rows, rows).fill_diagonal_(torch.inf)
+        first, second = divmod(int(apart.argmin()), len(rows))
+        if not float(apart[first, second]) <= within:
+            return
+        learned, gradients = self._learned
+        weights = torch.from_numpy(learned).clone()
+        weights[:, first] += weights[:, second]
+        last, gone = len(rows) - 1, max(first, second)
+        table.merge(first, second)
+        self._descent.copy([last], [gone])
+        weights[:, min(first, second)] = weights[:, first]
+        weights[:, gone] = weights[:, last]
+        heaviest = int(weights[:, :last].sum(0).argmax())
+        pulls = weights[:, heaviest, None].sqrt() * gradients
+        direction = torch.linalg.eigh((pulls.T @ pulls).double())[1][:, -1].float()
+        self._descent.copy([heaviest], [table.split(heaviest, within * direction)])
+
+    def sweep(self, judge: Judge) -> None:
+        """Let unseen ids have the mean of the weights of all others."""
+        del judge
+        known = torch.from_numpy(np.flatnonzero(self.counts))
+        if not len(known):
+            return
+        parts = [self._rows.weights(some).sum(0) for some in torch.split(known, _SWEEP)]
+        total = torch.stack(parts).sum(0)
+        bits = (total.max() / total).log2().clamp(max=(IMPOSSIBLE - 1) / STEPS_PER_BIT)
+        steps = (bits * STEPS_PER_BIT).round().to(torch.uint8)
+        self._rows.evidence[-1] = torch.where(total > 0, steps, IMPOSSIBLE)
+
+    def begin(self) -> None:
+        """See `OnlineSide`."""
+        self._scatter(0)
+
+    def grow(self, ids: int) -> None:
+        """See `OnlineSide`."""
+        before = self.table.num_embeddings
+        self.table.grow(ids)
+        self._scatter(before)
+
+    def keep(self, ids: NDArray[np.int64]) -> None:
+        """See `OnlineSide`. Rows stay as they are, since others shared them."""
+        self.table.keep(torch.from_numpy(ids))
+        self._counter.keep(ids)
+        self._scatter(len(ids))
+
+    def _scatter(self, first: int) -> None:
+        """Let the ids from `first` on begin a little apart.
+
+        Where all have the same vector, they go on having it: what a row learns from each is
+        the same as what the others do.
+        """
+        fresh = self._rows.evidence[first:-1]
+        for part, noise in id_noise(first, first + len(fresh), fresh.shape[1], self._seed):
+            new = fresh[part]
+            value = new + _SCATTER * _STEPS * torch.from_numpy(noise)
+            value -= value.amin(1, keepdim=True)
+            value = value.clamp(max=IMPOSSIBLE - 1).round().to(torch.uint8)
+            new.copy_(torch.where(new == IMPOSSIBLE, new, value))
+
+    @property
+    def nbytes(self) -> int:
+        """The counts of events, and what the descent holds."""
+        return self._descent.nbytes + self._counter.nbytes
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `OnlineSide`."""
+        return {
+            "descent": self._descent.state_dict(),
+            "counts": self._counter.state_dict(),
+            "batches": self._batches,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `OnlineSide`."""
+        self._batches = int(state["batches"])
+        self._counter.load_state_dict(state["counts"])
+        self._descent.load_state_dict(state["descent"])

@@ -1,0 +1,177 @@
+"""Tables whose ids keep their rows, and tables that are differentiated through, learned online."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from celrec.embeddings.embedding import Embedding, SharedRows
+from celrec.embeddings.full import FullEmbedding
+from celrec.online.row_descent import Descending, RowDescent
+from celrec.online.table_trainer import OnlineSide
+from celrec.runtime.memory_budget import Room
+
+_BLOCK = 256  # ids at once: what is worked on stays in the cache
+
+
+def id_noise(
+    first: int, last: int, width: int, seed: int
+) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+    """`width` values from N(0, 1) for each id from `first` up to `last`, in parts.
+
+    Each part is the places, counted from `first`, and their values. They depend on the number
+    of an id and the seed alone: not on who came together with it.
+
+    >>> [(part, noise.shape) for part, noise in id_noise(250, 260, 2, seed=0)]
+    [(slice(0, 6, None), (6, 2)), (slice(6, 10, None), (4, 2))]
+    """
+    for block in range(first // _BLOCK, -(-last // _BLOCK)):
+        begin, end = max(first, block * _BLOCK), min(last, (block + 1) * _BLOCK)
+        rng = np.random.default_rng([seed, block])
+        noise = rng.standard_normal((end - block * _BLOCK, width), np.float32)
+        yield slice(begin - first, end - first), noise[begin - block * _BLOCK :]
+
+
+class PlainSide(OnlineSide):
+    """A table such as a full one, or one with rows shared by chance.
+
+    Rows that come with new ids begin as those of unseen ids, and `spread` apart from them: rows
+    that are all alike would go on being so.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        table: SharedRows,
+        how: Descending,
+        *,
+        spread: float = 0.0,
+        seed: int = 0,
+        room: Room | None = None,
+    ) -> None:
+        super().__init__(name, table)
+        self._rows, self._descent = table, RowDescent(table.weight, how, room)
+        self._how, self._spread, self._seed = how, spread, seed
+        self._looked_up = torch.empty(0, dtype=torch.int64)
+
+    def lookup(self, ids: Tensor) -> Tensor:
+        """See `OnlineSide`."""
+        self._looked_up = self._rows.row_of(ids)
+        return self._rows.weight.detach().index_select(0, self._looked_up)
+
+    def learn(self, gradients: Tensor) -> None:
+        """See `OnlineSide`."""
+        self._descent.step(self._looked_up, gradients)
+
+    def grow(self, ids: int) -> None:
+        """See `OnlineSide`."""
+        before = self.table.num_embeddings
+        self.table.grow(ids)
+        self._scatter(before)
+
+    def keep(self, ids: NDArray[np.int64]) -> None:
+        """See `OnlineSide`."""
+        kept = torch.from_numpy(ids)
+        rows = self._rows.rows_left(kept)
+        self.table.keep(kept)
+        self._descent.keep(rows.numpy())
+        self._scatter(len(ids))
+
+    def _scatter(self, first: int) -> None:
+        if not isinstance(self.table, FullEmbedding):
+            return
+        rows = self.table.weight.detach()[first:-1]
+        for part, noise in id_noise(first, first + len(rows), rows.shape[1], self._seed):
+            rows[part] += self._spread * torch.from_numpy(noise)
+        if self._how.non_negative:
+            rows.abs_()
+
+    @property
+    def nbytes(self) -> int:
+        """What the descent holds."""
+        return self._descent.nbytes
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `OnlineSide`."""
+        return {"descent": self._descent.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `OnlineSide`."""
+        self._descent.load_state_dict(state["descent"])
+
+
+_ADAPT_EVERY = 100  # batches
+
+
+class ComposedSide(OnlineSide):
+    """A table that is differentiated through: hashed codes, mixtures, products and the like.
+
+    Its gradients are means over the batch, since there is no row whose lookups could be
+    counted, and all of its parameters move at once.
+    """
+
+    def __init__(self, name: str, table: Embedding, how: Descending) -> None:
+        super().__init__(name, table)
+        self._how, self._steps = how, 0
+        parameters, rate = list(table.parameters()), how.learning_rate
+        self._optimizer: torch.optim.Optimizer
+        if how.rule == "sgd":
+            self._optimizer = torch.optim.SGD(parameters, lr=rate, weight_decay=how.l2)
+        else:
+            self._optimizer = torch.optim.Adagrad(
+                parameters,
+                lr=rate,
+                weight_decay=how.l2,
+                initial_accumulator_value=how.first_square,
+            )
+        self._vectors = torch.empty(0)
+
+    def lookup(self, ids: Tensor) -> Tensor:
+        """See `OnlineSide`."""
+        with torch.enable_grad():
+            self._vectors = self.table(ids)
+        return self._vectors.detach()
+
+    def learn(self, gradients: Tensor) -> None:
+        """See `OnlineSide`."""
+        self._optimizer.zero_grad()
+        scale = len(gradients) if self._how.average else 1
+        self._vectors.backward(gradients / scale)  # type: ignore[no-untyped-call]
+        self._optimizer.step()
+        self._steps += 1
+        if self._steps % _ADAPT_EVERY == 0:
+            self.table.adapt(self._optimizer)
+        if self._how.non_negative:
+            for parameter in self.table.non_negative_parameters():
+                parameter.data.clamp_(min=0)
+
+    def grow(self, ids: int) -> None:
+        """See `OnlineSide`."""
+        self._vectors = torch.empty(0)  # the last graph knows parameters of the old shapes
+        self.table.grow(ids)
+        for parameter, state in self._optimizer.state.items():
+            if "sum" in state and state["sum"].shape != parameter.shape:
+                fresh = torch.full_like(parameter.data, self._how.first_square)
+                fresh[: len(state["sum"])] = state["sum"]
+                state["sum"] = fresh
+
+    @property
+    def nbytes(self) -> int:
+        """What the optimiser holds."""
+        state = self._optimizer.state.values()
+        return sum(v.nbytes for one in state for v in one.values() if isinstance(v, Tensor))
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `OnlineSide`."""
+        return {"steps": self._steps, "optimizer": self._optimizer.state_dict()["state"]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `OnlineSide`."""
+        self._steps = int(state["steps"])
+        groups = self._optimizer.state_dict()["param_groups"]
+        self._optimizer.load_state_dict({"state": state["optimizer"], "param_groups": groups})

@@ -1,0 +1,232 @@
+"""Gradient steps of the rows that a batch looks up, and of no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from celrec.errors import CelrecError
+from celrec.runtime.growing_arrays import GrowingRows
+from celrec.runtime.jit import compiled
+from celrec.runtime.memory_budget import Room
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+
+
+@compiled
+def sum_by_row(
+    rows: Ints,
+    values: Floats,
+    place: NDArray[np.int32],
+    touched: Ints,
+    sums: Floats,
+    counts: Floats,
+) -> int:
+    """Sums of `values` over equal `rows`; how many different rows there are.
+
+    `place` is −1 for every row of the table, and is left so. The different rows are put in
+    `touched`, in order of appearance, their sums and numbers in `sums` and `counts`.
+    """
+    different = 0
+    for event in range(len(rows)):
+        row = rows[event]
+        at = place[row]
+        if at < 0:
+            at = different
+            place[row] = at
+            touched[at] = row
+            sums[at] = 0
+            counts[at] = 0
+            different += 1
+        counts[at] += 1
+        for d in range(values.shape[1]):
+            sums[at, d] += values[event, d]
+    for at in range(different):
+        place[touched[at]] = -1
+    return different
+
+
+@compiled
+def descend_rows(
+    weight: Floats,
+    squares: Floats,
+    rows: Ints,
+    gradients: Floats,
+    rate: float,
+    pull: float,
+    adaptive: bool,
+    least: float,
+) -> np.float32:
+    """One step of gradient descent or AdaGrad for some rows, all different.
+
+    What is returned means nothing: it stands for having looked at all rows once. Memory answers
+    several questions at a time if none waits for the answer to another, which halves the time
+    where a table is too large for a cache.
+    """
+    early = np.float32(0)
+    for event in range(len(rows)):
+        early += weight[rows[event], 0]
+        if adaptive:
+            early += squares[rows[event], 0]
+    for event in range(len(rows)):
+        row = rows[event]
+        for d in range(weight.shape[1]):
+            gradient = gradients[event, d] + pull * weight[row, d]
+            step = rate * gradient
+            if adaptive:
+                squares[row, d] += gradient * gradient
+                step /= np.sqrt(squares[row, d])
+            weight[row, d] = max(weight[row, d] - step, least)
+    return early
+
+
+_FLOAT32 = np.dtype(np.float32)
+RULES = ("adagrad", "sgd")
+
+
+@dataclass(frozen=True, slots=True)
+class Descending:
+    """How rows descend."""
+
+    rule: str = "adagrad"
+    """`adagrad`, or `sgd`: plain gradient descent."""
+    learning_rate: float = 0.1
+    first_square: float = 0.1
+    """What AdaGrad's sums of squares begin with."""
+    l2: float = 0.0
+    """The pull to 0 of each row that is looked up."""
+    average: bool = True
+    """Whether the gradients of a row are averaged over its lookups in the batch, or summed."""
+    non_negative: bool = False
+
+    def __post_init__(self) -> None:
+        if self.rule not in RULES:
+            raise CelrecError(f"rule must be one of {', '.join(RULES)}, not {self.rule!r}")
+        for name in ("learning_rate", "first_square"):
+            if not getattr(self, name) > 0:
+                raise CelrecError(f"{name} must be positive, not {getattr(self, name)}")
+        if not self.l2 >= 0:
+            raise CelrecError(f"l2 must not be negative, not {self.l2}")
+
+
+class RowDescent:
+    """Steps for rows of one table, in time that does not depend on how many it has.
+
+    With g the mean of the gradients at a row over the batch, and of l2·row,
+
+        AdaGrad: s ← s + g²,  row ← row − rate·g/√s;    SGD: row ← row − rate·g.
+
+    >>> rows = torch.zeros(3, 1)
+    >>> descent = RowDescent(rows, Descending(rule="sgd", learning_rate=1.0))
+    >>> descent.step(torch.tensor([2, 0, 2]), torch.tensor([[1.0], [4.0], [3.0]]))
+    >>> rows.tolist()
+    [[-4.0], [0.0], [-2.0]]
+    """
+
+    def __init__(self, weight: Tensor, how: Descending, room: Room | None = None) -> None:
+        self._how = how
+        self._least = 0.0 if how.non_negative else -np.inf
+        self._table, self._adaptive = weight, how.rule == "adagrad"
+        self._room = room
+        self._square_rows = self._fresh(0)
+        self._place_rows = GrowingRows(np.dtype(np.int32), room=room)
+        self._squares, self._place = self._square_rows.first(0), self._place_rows.first(0)
+        self._follow()
+
+    def _follow(self) -> None:
+        """Take up a table that has grown, or has had its numbers put elsewhere."""
+        rows = self._table.detach().numpy()
+        if rows.dtype != np.float32:
+            raise CelrecError(f"weight must be of float32, not {rows.dtype}")
+        self._weight = rows  # first: what it was before takes much room, where a table is large
+        if self._adaptive:
+            self._fit_squares(len(self._squares), len(rows))
+        del self._place  # a view would keep it from growing in place
+        self._place_rows.grow(len(rows))
+        self._place = self._place_rows.first(len(rows))
+        self._place.fill(-1)
+
+    def _fit_squares(self, known: int, rows: int) -> None:
+        """Have so many rows of sums, of which the first are known."""
+        self._squares = self._squares[:0].copy()  # a view would keep them from growing in place
+        self._square_rows.grow(rows)
+        self._squares = self._square_rows.first(rows)
+        self._squares[known:] = self._how.first_square
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held beside the table."""
+        self._follow_if_moved()
+        return self._squares.nbytes + self._place.nbytes
+
+    def step(self, rows: Tensor, gradients: Tensor) -> None:
+        """One step for a batch of lookups: the row of each, and the gradient at it."""
+        self._follow_if_moved()
+        count = len(rows)
+        touched, counts = np.empty(count, np.int64), np.empty(count, np.float32)
+        sums = np.empty((count, self._weight.shape[1]), np.float32)
+        values = gradients.detach().numpy()
+        different = sum_by_row(rows.numpy(), values, self._place, touched, sums, counts)
+        if self._how.average:
+            sums[:different] /= counts[:different, None]
+        self.descend(touched[:different], sums[:different])
+
+    def descend(self, rows: Any, gradients: Any) -> None:
+        """One step for rows that are all different."""
+        self._follow_if_moved()
+        how = self._how
+        descend_rows(
+            self._weight,
+            self._squares,
+            rows,
+            gradients,
+            how.learning_rate,
+            how.l2,
+            self._adaptive,
+            self._least,
+        )
+
+    def _follow_if_moved(self) -> None:
+        moved = self._table.data_ptr() != self._weight.ctypes.data
+        if moved or len(self._table) != len(self._weight):
+            self._follow()
+
+    def copy(self, rows: Iterable[int], new: Iterable[int]) -> None:
+        """Let new rows have the state of others, one after the other."""
+        self._follow_if_moved()
+        if len(self._squares):
+            for known, other in zip(rows, new, strict=True):
+                self._squares[other] = self._squares[known]
+
+    def keep(self, rows: NDArray[np.int64]) -> None:
+        """Take up that what were these rows are the first ones of the table now."""
+        if self._adaptive:
+            before, self._square_rows = self._squares, self._fresh(len(rows))
+            self._squares = self._square_rows.first(len(rows))
+            if len(before):
+                np.take(before, rows, 0, out=self._squares, mode="clip")
+            others = rows >= len(before)  # they have come since the last step
+            self._squares[others] = self._how.first_square
+        self._follow()
+
+    def _fresh(self, rows: int) -> GrowingRows:
+        return GrowingRows(_FLOAT32, self._table.shape[1:], rows, self._room)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """AdaGrad's sums."""
+        self._follow_if_moved()
+        return {"squares": torch.from_numpy(self._squares)}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Take up what `state_dict` gave."""
+        squares = state["squares"].numpy()
+        self._fit_squares(0, len(squares))
+        self._squares[:] = squares
+        self._follow()

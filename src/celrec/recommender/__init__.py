@@ -1,0 +1,1 @@
+"""One recommender: tables of ids and an interaction model."""

@@ -1,0 +1,98 @@
+"""The clusters of a trained model: merging, those that are left, and their tree."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from celrec.data.interactions import Interactions
+from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.mixed import MixedEmbedding
+from celrec.embeddings.personal import PersonalEmbedding
+from celrec.recommender.factorisation import Factorisation
+from celrec.recommender.model import Model
+
+
+@torch.no_grad()
+def merge_alike(model: Factorisation, log: Interactions, side: str, tolerance: float) -> int:
+    """Merge clusters as long as the error on `log` stays within `tolerance` of what it was.
+
+    The pair whose rows predict most alike is merged first: the distance between
+    rows b and b′ is (b − b′)ᵀ·E[a·aᵀ]·(b − b′) over the rows a of the other side,
+    and the merged row is the mean, weighted by members. Gives the number of merges.
+    """
+    tables = model.user_rows, model.item_rows
+    other, table = tables if side == "items" else tables[::-1]
+    if not isinstance(table, ClusteredEmbedding) or not len(log):
+        return 0
+    target = torch.tensor(log.target)
+    limit = float((model.predict(log) - target).square().mean()) + tolerance
+    partners = other(torch.arange(other.num_embeddings))
+    metric = partners.T @ partners / len(partners)
+    merges = 0
+    while table.num_clusters > 1:
+        before = {name: value.clone() for name, value in table.state_dict().items()}
+        first, second = _nearest(table.weight[: table.num_clusters], metric)
+        sizes = table.sizes()
+        share = float(sizes[second] / (sizes[first] + sizes[second]))
+        table.weight[first] = torch.lerp(table.weight[first], table.weight[second], share)
+        table.merge(first, second)
+        if float((model.predict(log) - target).square().mean()) > limit:
+            table.load_state_dict(before)
+            break
+        merges += 1
+    return merges
+
+
+def _nearest(rows: torch.Tensor, metric: torch.Tensor) -> tuple[int, int]:
+    """The two rows at the least distance, the earlier one first."""
+    products = rows @ metric @ rows.T
+    squares = products.diagonal()
+    distance = squares[:, None] + squares[None, :] - 2 * products
+    distance.masked_fill_(torch.ones_like(distance, dtype=torch.bool).tril(), torch.inf)
+    first, second = divmod(int(distance.argmin()), len(rows))
+    return first, second
+
+
+def left_clusters(model: Model, side: str) -> NDArray[np.int64] | None:
+    """The shared row of each id of a personalised table, −1 for ids with one to themselves.
+
+    None for tables of other kinds.
+
+    >>> from celrec.embeddings.clustered import ClusteredEmbedding
+    >>> from celrec.embeddings.full import FullEmbedding
+    >>> from celrec.recommender.factorisation import Factorisation
+    >>> shared = ClusteredEmbedding(3, 2, max_clusters=2)
+    >>> items = MixedEmbedding.personalise(shared, torch.tensor([True, False, False]))
+    >>> left_clusters(Factorisation(FullEmbedding(3, 2), items), "items")
+    array([-1,  0,  0])
+    """
+    table = model.tables[side]
+    if not isinstance(table, MixedEmbedding):
+        return None
+    rows = table.row_of(torch.arange(table.num_embeddings))
+    return torch.where(rows < table.shared_rows, rows, -1).numpy()
+
+
+def split_tree(model: Model, side: str) -> NDArray[np.int64] | None:
+    """The cluster that each cluster of a side was split from, −1 for those of the start.
+
+    None if there is no tree: ids are in no clusters, or between rows.
+
+    >>> from celrec.recommender.factorisation import Factorisation
+    >>> from celrec.embeddings.full import FullEmbedding
+    >>> import torch
+    >>> items = ClusteredEmbedding(5, 2, max_clusters=3)
+    >>> items.split(0, torch.tensor([3, 4])), items.split(1, torch.tensor([4]))
+    (1, 2)
+    >>> model = Factorisation(FullEmbedding(3, 2), items)
+    >>> split_tree(model, "items"), split_tree(model, "users")
+    (array([-1,  0,  1]), None)
+    """
+    table = model.tables[side]
+    if isinstance(table, PersonalEmbedding):
+        table = table.shared
+    if not isinstance(table, ClusteredEmbedding):
+        return None
+    return table.parent[: table.num_clusters].long().numpy()

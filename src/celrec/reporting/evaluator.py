@@ -1,0 +1,187 @@
+"""One measure for all ways to predict, and baselines that are the same for all users."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from celrec.config.plan import Plan
+from celrec.data.interactions import Interactions
+from celrec.data.seen_items import SeenItems
+from celrec.evaluation.comparison import measure
+from celrec.evaluation.metrics import Accuracy, area_under_curve, log_loss, mean_squared_error
+from celrec.evaluation.ranking import Ranking, relevant_from
+from celrec.recommender.model import Model
+from celrec.recommender.negatives import Negatives
+from celrec.reporting.frequency import Frequency
+from celrec.reporting.run_data import RunData
+from celrec.runs.seen_log import seen_in
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """How well test data are predicted, and test items found; ready for JSON."""
+
+    test: dict[str, float | None]
+    """As `measure` has it, and `log_loss` where targets are 0 and 1 and predictions between."""
+    ranking: dict[str, float | None] | None
+    """As `Ranking` has it, by metric; None if nothing could be recommended."""
+    by_items: list[float | None]
+    """The page's metric by the training interactions of the item."""
+    by_users: list[float | None]
+    """The same for the user."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, kept: Mapping[str, Any]) -> Figures:
+        """What `as_dict` gave."""
+        return cls(**{name: kept[name] for name in cls.__dataclass_fields__})
+
+
+Recommend: TypeAlias = Callable[
+    [Model, NDArray[np.int64], NDArray[np.int64], int, SeenItems], NDArray[np.int32]
+]
+"""The best items of a model, given the interactions of each item, users, how many items, and what
+users have seen: a row for each user, best first, −1 where there are fewer."""
+BEST = 10
+"""How many items are recommended."""
+MOST_USERS = 10_000
+"""So many users are asked for, at most."""
+
+
+class Yardstick:
+    """Measures predictions for the test data of a run, and lists of recommended items.
+
+    All that it is given is judged on the same rows, the same users and the same items.
+    """
+
+    def __init__(self, plan: Plan, data: RunData) -> None:
+        self._plan, self._data = plan, data
+        self.learned, self.test = data.learned, data.test
+        self.events = self.test
+        """The rows to predict: where the log tells only what happened, one more beside each."""
+        if plan.only_positive:
+            self.events = Negatives(self.test).beside(self.test, plan.seed)
+        squared = plan.loss == "squared-error" and not plan.only_positive
+        self.metric = "mse" if squared else "auc"
+        """What is told by frequency, and first of all."""
+        self.binary = bool(np.isin(self.events.target, (0, 1)).all()) and len(self.events) > 0
+        self.items = Frequency.of(self.learned.item_counts, self.events.item)
+        self.users = Frequency.of(self.learned.user_counts, self.events.user)
+        self.seen = seen_in(self.learned)
+        every = np.unique(self.test.user[self.test.user >= 0]).astype(np.int64)
+        # Evenly spaced, so that it does not depend on chance.
+        places = np.linspace(0, len(every) - 1, min(len(every), MOST_USERS)).astype(np.int64)
+        self.asked = every[places]
+        """The users that items are recommended to."""
+        self.liked_from = relevant_from(plan, self.test, self.mean)
+
+    @property
+    def mean(self) -> float:
+        """Of all targets that were learned."""
+        return float(np.mean(self.learned.target, dtype=np.float64)) if len(self.learned) else 0.0
+
+    def of_model(self, model: Model, recommend: Recommend) -> Figures:
+        """The figures of a trained model."""
+        counts = self.learned.item_counts
+        lists = recommend(model, counts, self.asked, BEST, self.seen)
+        found = self.of_predictions(np.asarray(model.predict(self.events)), lists)
+        # As training told it; with two tasks there is more in it.
+        return replace(found, test=found.test | measure(model, self._plan, self.test, counts))
+
+    def of_predictions(self, predicted: ArrayLike, lists: ArrayLike | None) -> Figures:
+        """The figures of predictions for `events`, and of items for the users `asked`."""
+        values = np.asarray(predicted, np.float64)
+        counts = self.learned.item_counts
+        test: dict[str, float | None] = asdict(Accuracy.of(values, self.events, counts))
+        if self._plan.only_positive:
+            test |= dict.fromkeys(("mse", "mse_cold", "mse_warm"))
+        elif self.binary and ((values >= 0) & (values <= 1)).all():
+            test["log_loss"] = log_loss(values, self.events.target)
+        return Figures(
+            test=test,
+            ranking=None if lists is None else self._ranking(lists),
+            by_items=self.items.each(lambda rows: self._of_rows(values, self.events, rows)),
+            by_users=self.users.each(lambda rows: self._of_rows(values, self.events, rows)),
+        )
+
+    def _of_rows(
+        self, predicted: NDArray[np.float64], events: Interactions, rows: NDArray[np.bool_]
+    ) -> float | None:
+        target = events.target[rows]
+        if self.metric == "mse":
+            return mean_squared_error(predicted[rows], target)
+        if not self.binary or len(np.unique(target)) < 2:
+            return None
+        return area_under_curve(predicted[rows], target)
+
+    def _ranking(self, lists: ArrayLike) -> dict[str, Any]:
+        found = Ranking.by_slice(
+            lists,
+            self.asked,
+            self.test,
+            self.learned.item_counts,
+            relevant_from=self.liked_from,
+            seen=self.seen,
+        )
+        return asdict(found["all"]) | {"ndcg_cold": found["cold"].ndcg}
+
+
+_USERS = 64  # at once
+
+
+def item_means(learned: Interactions, events: Interactions) -> NDArray[np.float64]:
+    """The mean target of each event's item, or of all that was learned where it is unseen.
+
+    >>> import celrec
+    >>> log = celrec.read({"user": [1, 2, 1], "item": [7, 7, 9], "rating": [1.0, 3.0, 5.0]})
+    >>> item_means(log, log)
+    array([2., 2., 5.])
+    """
+    learned = learned.seen()
+    counts = learned.item_counts
+    sums = np.bincount(learned.item, learned.target, learned.num_items)
+    mean = float(np.mean(learned.target, dtype=np.float64)) if len(learned) else 0.0
+    means = np.append(np.where(counts > 0, sums / np.maximum(counts, 1), mean), mean)
+    return means[events.item]  # the last place serves unseen items
+
+
+def same_for_all(
+    scores: NDArray[np.floating] | NDArray[np.integer],
+    users: NDArray[np.int64],
+    k: int,
+    seen: SeenItems,
+) -> NDArray[np.int32]:
+    """For each user the k items with the highest scores that the user has not seen.
+
+    A row for each, best first, −1 where there are fewer; of equal ones the lower number wins.
+
+    >>> seen = SeenItems()
+    >>> seen.add([0, 0], [2, 1])
+    >>> same_for_all(np.array([3, 9, 9, 1]), np.array([0, 1]), 3, seen)
+    array([[ 0,  3, -1],
+           [ 1,  2,  0]], dtype=int32)
+    """
+    order = np.argsort(-scores.astype(np.float64), kind="stable").astype(np.int32)
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    lists = np.full((len(users), k), -1, np.int32)
+    for start in range(0, len(users), _USERS):
+        some = users[start : start + _USERS]
+        starts, items = seen.of(some)
+        taken = np.diff(starts)
+        near = min(k + int(taken.max(initial=0)), len(order))  # among so many there are k new ones
+        new = np.ones((len(some), near), bool)
+        row, at = np.repeat(np.arange(len(some)), taken), place[items]
+        new[row[at < near], at[at < near]] = False
+        rank = np.cumsum(new, 1)
+        row, at = np.nonzero(new & (rank <= k))
+        lists[start + row, rank[row, at] - 1] = order[at]
+    return lists

@@ -1,0 +1,154 @@
+"""How a run compares with its baselines, a full table among them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+from celrec.config.plan import Plan
+from celrec.errors import CelrecError
+from celrec.offline.fit import fit
+from celrec.offline.solver import Watcher
+from celrec.recommender.model import Model
+from celrec.reporting.compared_models import REFERENCE, RUN, Contender, baselines
+from celrec.reporting.evaluator import Figures, Recommend, Yardstick
+from celrec.reporting.run_data import RunData
+from celrec.reporting.wording import method_name
+from celrec.runs.run_folder import Run
+from celrec.runtime.atomic import atomic_file
+
+NAME = "reference.json"
+"""The file in the run folder."""
+FULL = "full"
+_FORMAT = 1
+Watched: TypeAlias = Callable[[Plan], AbstractContextManager[Watcher]]
+"""Somebody who watches training, given its plan."""
+
+
+def unwatched(plan: Plan) -> AbstractContextManager[Watcher]:
+    """Nobody watches."""
+    del plan
+    return nullcontext(lambda _, __: None)
+
+
+def full_plan(plan: Plan) -> Plan:
+    """The same with a row for each id; what is learned online stays so.
+
+    >>> plan = full_plan(Plan(embedding="cel-lite", personalise="all", seed=3))
+    >>> plan.embedding, plan.preset, plan.personalise, plan.seed
+    ('full', 'online', 'none', 3)
+    """
+    return replace(
+        plan,
+        embedding=FULL,
+        compression="1%",  # which a full table does not look at
+        rank=plan.dim,
+        preset="online" if plan.online else plan.preset,
+        start="one",
+        frozen=False,
+        personalise="none",
+    )
+
+
+class Reference:
+    """The figures of a full embedding for the data of a run, kept in its folder as JSON.
+
+    They are found again if the run, the data and what is measured are the same.
+    """
+
+    def __init__(self, folder: Path, data: RunData) -> None:
+        self._path, self._data = folder / NAME, data
+
+    def kept(self, yardstick: Yardstick) -> Figures | None:
+        """What was measured before; None if nothing was, or of something else."""
+        try:
+            found = json.loads(self._path.read_text())
+            if found["about"] == self._about(yardstick):
+                return Figures.from_dict(found["figures"])
+        except (OSError, ValueError, LookupError, TypeError):
+            pass  # it can be made anew
+        return None
+
+    def train(
+        self, plan: Plan, yardstick: Yardstick, recommend: Recommend, watched: Watched = unwatched
+    ) -> Figures:
+        """Train one with the settings and the data of the run, measure it, and keep that."""
+        with watched(full_plan(plan)) as watch:
+            fitted = fit(self._data.split, full_plan(plan), watch)
+        return self.keep(fitted.model, yardstick, recommend)
+
+    def keep(self, model: Model, yardstick: Yardstick, recommend: Recommend) -> Figures:
+        """Measure one that was trained elsewhere, and keep that."""
+        figures = yardstick.of_model(model, recommend)
+        content = {"about": self._about(yardstick), "figures": figures.as_dict()}
+        with atomic_file(self._path) as temporary:
+            temporary.write_text(json.dumps(content, indent=2))
+        return figures
+
+    def _about(self, yardstick: Yardstick) -> dict[str, object]:
+        return {
+            "format": _FORMAT,
+            "data": self._data.fingerprint,
+            "metric": yardstick.metric,
+            "items": yardstick.items.labels,
+            "users": yardstick.users.labels,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The run and what it is compared with, the plainest first, the run last."""
+
+    contenders: list[Contender]
+    yardstick: Yardstick | None
+    """None if nothing could be measured."""
+    missing: str | None
+    """Why that is."""
+    no_reference: str | None
+    """Why there is no full embedding among them; None if there is."""
+
+    @classmethod
+    def of(
+        cls,
+        run: Run,
+        folder: Path,
+        recommend: Recommend,
+        *,
+        reference: bool = True,
+        watched: Watched = unwatched,
+    ) -> Standing:
+        """Measure a run in a folder, with a full embedding beside it unless that is left out.
+
+        That is trained if no figures of one are kept in the folder.
+        """
+        try:
+            data = RunData.of(run)
+        except CelrecError as error:
+            return cls([], None, str(error).rstrip("."), "there are no data to train it on")
+        if not len(data.test):
+            return cls([], None, "no rows were left to test on", "there are no test data")
+        yardstick = Yardstick(run.plan, data)
+        own = yardstick.of_model(run.model, recommend)
+        found = [*baselines(run.plan, data, yardstick)]
+        why: str | None = None
+        if run.plan.embedding == FULL:
+            why = "this run is one itself"
+        elif not reference:
+            why = "it was left out (--no-reference)"
+        else:
+            kept = Reference(folder, data)
+            figures = kept.kept(yardstick)
+            if figures is None:
+                figures = kept.train(run.plan, yardstick, recommend, watched)
+            hint = "a row for each id, the same model, data and settings"
+            found.append(Contender(REFERENCE, "Full embedding", hint, figures))
+        found.append(Contender(RUN, f"{method_name(run.plan)}, this run", "", own))
+        return cls(found, yardstick, None, why)
+
+    def kind(self, kind: str) -> Contender | None:
+        """The contender of a kind, if there is one."""
+        return next((one for one in self.contenders if one.kind == kind), None)

@@ -1,0 +1,158 @@
+"""What was trained, in words."""
+
+from __future__ import annotations
+
+from celrec.config.methods import find_method
+from celrec.config.plan import LITE, SIDES, Plan
+from celrec.reporting.numbers import whole
+from celrec.runs.run_folder import Run
+
+_MODELS = {
+    "nmf": "non-negative matrix factorisation",
+    "mf": "matrix factorisation with biases",
+    "neumf": "NeuMF, factors beside a network",
+    "widedeep": "Wide & Deep, a linear part beside a network",
+    "deepfm": "DeepFM, a factorisation machine beside a network",
+    "mmoe": "MMoE, experts for rating and conversion",
+    "din": "DIN, which looks back at what a user did",
+    "dien": "DIEN, which follows how a user’s interests change",
+}
+_LOSSES = {
+    "squared-error": "squared error",
+    "cross-entropy": "cross-entropy of targets 0 and 1",
+    "ranking": "ranking, interactions above other items",
+}
+_METHODS = {"cel": "CEL", "cel-int8": "CEL in eight bits", "cel-lite": "CEL-Lite", "full": "Full"}
+
+
+def method_name(plan: Plan) -> str:
+    """What the embedding is called.
+
+    >>> method_name(Plan()), method_name(Plan(embedding="robe"))
+    ('CEL', 'robe')
+    """
+    return _METHODS.get(plan.embedding, plan.embedding)
+
+
+def compressed_sides(run: Run) -> list[str]:
+    """The tables that the plan compresses."""
+    if not find_method(run.plan.embedding).compressed:
+        return []
+    sides = zip(("users", "items"), SIDES[run.plan.side], strict=True)
+    return [*(side for side, shared in sides if shared), *run.columns]
+
+
+def headline(run: Run) -> str:
+    """The run in one line."""
+    sides = compressed_sides(run)
+    if not sides:
+        return f"{method_name(run.plan)}: a row for each id"
+    tables = run.model.whole_tables
+    counts = {"users": run.users, "items": run.items, **run.columns}
+    parts = [
+        f"{whole(len(counts[side]))} {side} on {whole(tables[side].num_rows)} rows"
+        for side in sides
+    ]
+    return f"{method_name(run.plan)}: {', '.join(parts)}"
+
+
+def plan_words(run: Run) -> list[tuple[str, str]]:
+    """Terms, and what is to be said of each."""
+    plan, source, result = run.plan, run.source, run.result
+    told = find_method(plan.embedding).told
+    if told.startswith("the same"):  # as the one before it in the list
+        told = told.replace("the same", find_method("cel").told, 1)
+    words = [
+        ("Data", _data(run)),
+        ("Test part", _test_part(run)),
+        ("Model", f"{_MODELS[plan.model]}, rows of {whole(plan.dim)} numbers"),
+        ("Embedding", f"{method_name(plan)}: {told}"),
+        ("Compressed", _compression(run)),
+        ("Loss", _loss(plan)),
+        ("Preset", _preset(plan)),
+        ("Rows of their own", _personal(plan)),
+        ("First clusters", _start(plan)),
+        ("Length of training", _length(run)),
+        ("Why so many clusters", result.get("growth") or ""),
+        ("Seed", str(source.get("seed", plan.seed))),
+    ]
+    return [(term, words) for term, words in words if words]
+
+
+def _data(run: Run) -> str:
+    asked = run.source.get("asked", {})
+    name = run.source.get("data") or asked.get("source")
+    ids = f"{whole(len(run.users))} users and {whole(len(run.items))} items"
+    for column, table in run.columns.items():
+        ids += f", {whole(len(table))} of {column}"
+    events = f"{whole(int(run.items.get_column('interactions').sum()))} interactions learned"
+    return f"{name}: {ids}, {events}" if name else f"{ids}, {events}"
+
+
+def _test_part(run: Run) -> str:
+    if "fold" not in run.source:
+        return ""
+    fold = run.source["fold"]
+    if fold is None:
+        return "a fifth of the interactions, at random"
+    return "the latest fifth" if fold == "time" else f"fold {fold.replace('/', ' of ')}"
+
+
+def _compression(run: Run) -> str:
+    sides = compressed_sides(run)
+    if not sides:
+        return "nothing"
+    share = run.plan.compression.strip()
+    size = "as many clusters as validation data call for" if share == "auto" else share
+    size = size.replace("%", " % of the ids") if size.endswith("%") else size
+    size = f"{size} rows" if size.isdecimal() else size
+    each = " each" if len(sides) > 1 and size.endswith("rows") else ""
+    return f"{' and '.join(sides)}: {size}{each}"
+
+
+def _loss(plan: Plan) -> str:
+    if plan.model == "mmoe":
+        return f"squared error, and cross-entropy of targets from {plan.positive:g} on"
+    words = _LOSSES[plan.loss]
+    if plan.positive is not None:
+        words += f"; targets from {plan.positive:g} on are conversions"
+    if plan.negatives:
+        words += f"; {plan.negatives} drawn items beside each interaction count as 0"
+    return words
+
+
+def _preset(plan: Plan) -> str:
+    words = plan.preset
+    if plan.penalty != 1:
+        words += f", penalties × {plan.penalty:g}"
+    if plan.rate != 1:
+        words += f", learning rates × {plan.rate:g}"
+    if plan.network and not plan.features:
+        words += ", ids only"
+    return words
+
+
+def _personal(plan: Plan) -> str:
+    limit = plan.personal_limit
+    if not (plan.clustered or plan.embedding == LITE):
+        return ""
+    if limit is None:
+        return "nobody"
+    return "everybody" if limit == 0 else f"ids with more than {whole(limit)} interactions"
+
+
+def _start(plan: Plan) -> str:
+    if not plan.clustered:
+        return ""
+    start = "one for all" if plan.start == "one" else plan.start
+    return f"{start}, kept to the end" if plan.frozen else start
+
+
+def _length(run: Run) -> str:
+    if "events" in run.result:
+        rejected = run.result.get("rejected", 0)
+        more = f", {whole(rejected)} could not be used" if rejected else ""
+        return f"{whole(run.result['events'])} events, each learned once{more}"
+    if "steps" not in run.result:
+        return ""
+    return f"{whole(run.result['steps'])} steps, chosen on validation data"

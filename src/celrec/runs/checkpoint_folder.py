@@ -1,0 +1,177 @@
+"""Checkpoints of an online run."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+from safetensors import SafetensorError
+
+from celrec.errors import CelrecError
+from celrec.runtime.atomic import atomic_folder
+
+_FORMAT = 1
+_KEPT = 2
+_MANIFEST = "checkpoint.json"
+_NAME = re.compile(r"\d{12,}(-\d{6})?")
+_CHUNK = 1 << 22
+
+
+class FoundCheckpoint(NamedTuple):
+    """A checkpoint of which every file is as it was written."""
+
+    folder: Path
+    about: dict[str, Any]
+    """What was noted when it was written."""
+    damaged: tuple[CelrecError, ...]
+    """What is wrong with later ones."""
+
+
+class CheckpointFolder:
+    """The folder `checkpoints` of a run: a folder for each checkpoint, named by its events.
+
+    A checkpoint appears whole: it is written under a name that begins with a dot, flushed
+    to the disk and renamed to a name that was free. Only then are older ones removed, all but
+    the last two. `checkpoint.json` holds the checksums of all files, and its own.
+
+    >>> from tempfile import mkdtemp
+    >>> checkpoints = CheckpointFolder(Path(mkdtemp()))
+    >>> for events in (0, 500, 1000):
+    ...     with checkpoints.writing(events, {"offset": events}) as folder:
+    ...         _ = (folder / "state").write_text("all that is known")
+    >>> [folder.name for folder in checkpoints.whole()]
+    ['000000001000', '000000000500']
+    >>> checkpoints.latest().about
+    {'offset': 1000}
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._run, self.path = run, run / "checkpoints"
+
+    def whole(self) -> list[Path]:
+        """Those that were written to the end, latest first."""
+        if not self.path.is_dir():
+            return []
+        found = (path for path in self.path.iterdir() if _NAME.fullmatch(path.name))
+        return sorted(found, key=_number, reverse=True)
+
+    @contextmanager
+    def writing(self, events: int, about: dict[str, Any]) -> Iterator[Path]:
+        """A folder to write files to; when the block succeeds, it is the latest checkpoint.
+
+        `about` is noted with it, as it is at the end of the block, and must be fit for JSON.
+        """
+        try:
+            with atomic_folder(self._free(events)) as folder:
+                yield folder
+                files = {path.name: _checksum(path) for path in sorted(folder.iterdir())}
+                content = {"format": _FORMAT, "about": about, "files": files}
+                (folder / _MANIFEST).write_text(json.dumps({**content, "crc32": _own(content)}))
+            for old in self.whole()[_KEPT:]:
+                shutil.rmtree(old)
+        except (CelrecError, OSError, SafetensorError, pl.exceptions.PolarsError) as error:
+            problem = str(getattr(error, "strerror", None) or error).partition("\n")[0]
+            raise CelrecError(
+                f"{self.path}: cannot write a checkpoint ({problem}); earlier ones are kept; "
+                "make room, and go on with the run"
+            ) from error
+
+    def noted(self) -> list[dict[str, Any]]:
+        """What was noted with each that was written to the end; damaged ones are passed over."""
+        found = []
+        for folder in self.whole():
+            with suppress(OSError, LookupError, TypeError, ValueError):
+                found.append(dict(json.loads((folder / _MANIFEST).read_bytes())["about"]))
+        return found
+
+    def latest(self) -> FoundCheckpoint | None:
+        """The latest checkpoint that is not damaged; None if there is none at all."""
+        damaged: list[CelrecError] = []
+        for folder in self.whole():
+            try:
+                about = _verified(folder)
+            except _DamagedError as error:
+                if not folder.exists():  # a running process has removed it meanwhile
+                    return self.latest()
+                damaged.append(error)
+            else:
+                return FoundCheckpoint(folder, about, tuple(damaged))
+        if damaged:
+            raise CelrecError(f"{damaged[0]}; no earlier checkpoint is left; start a new run")
+        return None
+
+    def tidy(self, latest: Path | None = None) -> None:
+        """Remove what was half written; set aside what is later than `latest`, for it is damaged.
+
+        Only for the one process that writes.
+        """
+        if not self.path.is_dir():
+            return
+        for path in self.path.iterdir():
+            if path.name.startswith("."):
+                shutil.rmtree(path)
+        for path in self.whole():
+            if latest is None or path == latest:
+                return
+            aside = path.with_name(f"damaged-{path.name}")
+            shutil.rmtree(aside, ignore_errors=True)
+            path.rename(aside)
+
+    def _free(self, events: int) -> Path:
+        """A name that sorts behind all others of so many events."""
+        same = [path for path in self.whole() if _number(path)[0] == events]
+        more = f"-{_number(same[0])[1] + 1:06d}" if same else ""
+        return self.path / f"{events:012d}{more}"
+
+
+class _DamagedError(CelrecError):
+    """A checkpoint is not what was written."""
+
+
+def _number(path: Path) -> tuple[int, int]:
+    events, _, again = path.name.partition("-")
+    return int(events), int(again or 0)
+
+
+def _verified(folder: Path) -> dict[str, Any]:
+    """What was noted with a checkpoint; complains if one of its files is damaged."""
+    manifest = folder / _MANIFEST
+    try:
+        content = json.loads(manifest.read_bytes())
+        check = content.pop("crc32")
+        expected, files, about = content["format"], content["files"], content["about"]
+        if check != _own(content):
+            raise ValueError("the checksum differs")
+    except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
+        problem = str(getattr(error, "strerror", None) or error).partition("\n")[0]
+        raise _DamagedError(f"{manifest}: damaged ({problem})") from error
+    if expected != _FORMAT:
+        raise CelrecError(f"{manifest}: written in format {expected}, expected {_FORMAT}")
+    for name, checksum in files.items():
+        try:
+            same = _checksum(folder / name) == checksum
+        except OSError as error:
+            raise _DamagedError(f"{folder / name}: damaged ({error.strerror})") from error
+        if not same:
+            raise _DamagedError(f"{folder / name}: damaged, the checksum differs")
+    noted: dict[str, Any] = about
+    return noted
+
+
+def _checksum(path: Path) -> str:
+    crc = 0
+    with path.open("rb") as file:
+        while data := file.read(_CHUNK):
+            crc = zlib.crc32(data, crc)
+    return f"{crc:08x}"
+
+
+def _own(content: dict[str, Any]) -> str:
+    return f"{zlib.crc32(json.dumps(content).encode()):08x}"

@@ -1,0 +1,311 @@
+"""Learning from a stream, for as long as there is one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from celrec.config.plan import Plan
+from celrec.data.seen_items import SeenItems
+from celrec.errors import CelrecError
+from celrec.online.eviction import Silence
+from celrec.online.known_ids import KnownIds
+from celrec.online.trainer import Learned, OnlineTrainer
+from celrec.recommender.id_model import IdModel
+from celrec.runs.checkpoint_folder import CheckpointFolder
+from celrec.runs.online_learner import OnlineLearner
+from celrec.runs.rejected_file import RejectedFile
+from celrec.runs.run_folder import check_place, load_run
+from celrec.runs.run_lock import RunLock, lock_run
+from celrec.runs.seen_log import LATEST_SEEN, SeenLog
+from celrec.runtime.atomic import atomic_folder
+from celrec.runtime.memory_budget import Room
+from celrec.streams.events import Events, Offset
+
+_SEEN = LATEST_SEEN
+
+
+class OnlineRun:
+    """A recommender that learns from events with original ids, and a folder that it survives in.
+
+    The folder holds `checkpoints`, of which the latest two are kept; `rejected.jsonl`, the
+    events that could not be used; `seen`, what users have seen; `journal`, what a service took
+    and is not in all checkpoints; and `lock`, since one process at a time may work on it.
+    Whatever happens to the process, `resume` goes on as of the last checkpoint. Reading is
+    then to go on after `offset`. The same events in the same batches give the same state, to
+    the last bit, however often the run was stopped between them. Of what users have
+    seen, the latest 1,000 events of each are kept.
+
+    >>> from tempfile import mkdtemp
+    >>> import polars as pl
+    >>> plan = Plan(embedding="cel-lite", compression="4", model="mf")
+    >>> ratings = pl.DataFrame({"user": ["ann", "bob"], "item": [7, 7], "target": [4.0, 3.0]})
+    >>> folder = Path(mkdtemp(), "run")
+    >>> with OnlineRun.start(folder, plan) as run:
+    ...     learned = run.learn(Events(ratings, {"row": 2}))
+    ...     run.checkpoint()
+    True
+    >>> learned.targets, learned.item_events
+    (array([4., 3.], dtype=float32), array([0, 0]))
+    >>> with OnlineRun.resume(folder) as run:
+    ...     run.events, run.offset, run.tables["users"].ids.ids.to_list()
+    (2, {'row': 2}, ['ann', 'bob'])
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        lock: RunLock,
+        learner: OnlineLearner,
+        seen_log: SeenLog,
+        source: dict[str, Any],
+        rejected_bytes: int = 0,
+    ) -> None:
+        """See `start` and `resume`."""
+        self.folder, self._lock = folder, lock
+        self.learner, self.source = learner, source
+        learner.seen = seen_log.seen
+        self._seen_log = seen_log
+        self.offset: Offset | None = None
+        """Where the source goes on; None if nothing was read yet."""
+        self.journal = 0
+        """How many events of the journal were learned: those that a service took, which come
+        beside those of the source and leave its offset alone."""
+        self.rejected = 0
+        """How many events could not be used."""
+        self.notes: dict[str, Any] = {}
+        """What was given to the last checkpoint."""
+        self.damaged: tuple[CelrecError, ...] = ()
+        """What was wrong with checkpoints that had to be passed over, and with what was seen."""
+        self._checkpoints = CheckpointFolder(folder)
+        self._rejected = RejectedFile(folder / "rejected.jsonl", rejected_bytes)
+        self._saved: tuple[object, ...] | None = None
+
+    @classmethod
+    def start(
+        cls,
+        folder: str | Path,
+        plan: Plan,
+        columns: Sequence[str] = (),
+        *,
+        source: Mapping[str, Any] | None = None,
+        expected_ids: int | None = None,
+        forget_after: Silence | None = None,
+        memory: int | None = None,
+    ) -> OnlineRun:
+        """A run that has learned nothing yet, in a new folder.
+
+        `columns` are the names of further columns of ids; `source` is noted in the checkpoints.
+        `compression` must be a number of rows, or a share of the `expected_ids` of a table. Ids
+        that are silent for longer than `forget_after` are dropped in time; None: no id is.
+
+        What is held for ids may take so many bytes of `memory`; what is more is in files on the
+        disk of the folder, which have no names and end with the process. That changes no result.
+        See `Room`. None: all is in memory.
+        """
+        place = Path(folder)
+        room = None if memory is None else Room(memory, place)
+        learner = OnlineLearner.start(
+            plan, columns, expected_ids=expected_ids, forget_after=forget_after, room=room
+        )
+        lock = lock_run(place)
+        try:
+            if CheckpointFolder(place).whole():
+                raise CelrecError(f"{folder}: holds a run already; resume it, or name a new folder")
+            CheckpointFolder(place).tidy()
+            return cls(place, lock, learner, SeenLog(place, _SEEN, room), dict(source or {}))
+        except BaseException:
+            lock.release()
+            raise
+
+    @classmethod
+    def resume(cls, folder: str | Path, memory: int | None = None) -> OnlineRun:
+        """Go on as of the latest checkpoint that is not damaged.
+
+        It does not matter with how much `memory` it was written: see `start`.
+        """
+        place, missing = Path(folder), f"{folder}: holds no online run to go on with; start one"
+        checkpoints = CheckpointFolder(place)
+        if not checkpoints.whole():  # before a folder is made for the lock
+            raise CelrecError(missing)
+        lock = lock_run(place)
+        try:
+            found = checkpoints.latest()
+            if found is None:
+                raise CelrecError(missing)
+            room = None if memory is None else Room(memory, place)
+            known = load_run(found.folder, room=room)
+            seen_log = SeenLog.resume(place, found.about.get("seen"), known.known, _SEEN, room)
+            learner, notes = OnlineLearner.load(found.folder, known, seen_log.seen, room)
+            run = cls(
+                *(place, lock, learner, seen_log, known.source),
+                rejected_bytes=found.about["rejected_bytes"],
+            )
+            run.offset, run.rejected = found.about["offset"], known.result["rejected"]
+            run.notes, run.journal = notes, found.about.get("journal", 0)
+            run.damaged = (*found.damaged, *seen_log.damaged)
+            run._saved = run._position()
+            checkpoints.tidy(found.folder)
+        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            lock.release()
+            problem = str(error).partition("\n")[0]
+            raise CelrecError(
+                f"{folder}: does not fit this version of celrec ({problem}); go on with the one "
+                "that wrote it, or start a new run"
+            ) from error
+        except BaseException:
+            lock.release()
+            raise
+        return run
+
+    @classmethod
+    def keep(
+        cls,
+        folder: str | Path,
+        learner: OnlineLearner,
+        source: dict[str, Any],
+        *,
+        offset: Offset | None = None,
+        notes: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write what a learner knows to a folder, as a run that can go on; whole or not at all.
+
+        A run that stands there is replaced, if no process works on it.
+        """
+        place = Path(folder)
+        lock = lock_run(place) if CheckpointFolder(place).whole() else None
+        try:
+            if lock is None:
+                check_place(place)
+            with atomic_folder(place) as temporary:
+                log = SeenLog(temporary, learner.seen.latest)
+                log.seen = learner.seen
+                with cls(temporary, lock_run(temporary), learner, log, source) as run:
+                    run.offset = offset
+                    run.checkpoint(notes)
+        finally:
+            if lock is not None:
+                lock.release()
+
+    @property
+    def plan(self) -> Plan:
+        """What is trained."""
+        return self.learner.plan
+
+    @property
+    def model(self) -> IdModel:
+        """The model as it is now."""
+        return self.learner.model
+
+    @property
+    def trainer(self) -> OnlineTrainer:
+        """What trains it."""
+        return self.learner.trainer
+
+    @property
+    def tables(self) -> dict[str, KnownIds]:
+        """What is known of ids, by the names of their tables."""
+        return self.learner.tables
+
+    @property
+    def events(self) -> int:
+        """How many events were learned."""
+        return self.learner.events
+
+    @property
+    def seen(self) -> SeenItems:
+        """What users have seen, so that it need not be recommended again."""
+        return self.learner.seen
+
+    @property
+    def late(self) -> int:
+        """How many events had a lower timestamp than one before them."""
+        return int((self.offset or {}).get("late", 0))
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """How many ids of each kind were dropped."""
+        return self.learner.dropped
+
+    @property
+    def known(self) -> dict[str, int]:
+        """How many ids of each kind are known."""
+        return self.learner.known
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """How many rows the table of each kind of ids has in use."""
+        return self.learner.rows
+
+    @property
+    def nbytes(self) -> dict[str, int]:
+        """Bytes of the model, of what learning needs besides, of ids, and of what was seen."""
+        return self.learner.nbytes
+
+    @property
+    def mapped(self) -> int:
+        """Bytes of these that are in files, since there is no more memory for them."""
+        return 0 if self.learner.room is None else self.learner.room.mapped
+
+    def learn(self, events: Events) -> Learned:
+        """Predict a batch of events, then learn it, as one batch."""
+        learned, unfit = self.learner.learn(events.frame)
+        self._rejected.add([*events.rejected, *unfit])
+        self.rejected += len(events.rejected) + len(unfit)
+        self.offset = events.offset
+        return learned
+
+    def learn_journal(self, events: Events) -> Learned:
+        """The same for events of the journal, of which `events.offset` has the `next` place."""
+        offset = self.offset
+        learned = self.learn(events)
+        self.offset, self.journal = offset, events.offset["next"]
+        return learned
+
+    def journalled(self) -> list[int]:
+        """How many events of the journal each checkpoint that is kept has learned."""
+        return [one.get("journal", 0) for one in self._checkpoints.noted()]
+
+    def checkpoint(self, notes: Mapping[str, Any] | None = None) -> bool:
+        """Keep all that is known, and `notes` with it; whether there was anything new.
+
+        When it returns, all is on the disk, and the source may forget what is before `offset`.
+        """
+        position = self._position()
+        if position == self._saved:
+            return False
+        about = {
+            "offset": self.offset,
+            "journal": self.journal,
+            "rejected_bytes": self._rejected.flush(),
+        }
+        result = {"events": self.events, "rejected": self.rejected, "late": self.late}
+        kept = dict(notes or {})
+        with self._checkpoints.writing(self.events, about) as folder:
+            about["seen"] = self._seen_log.write()
+            self.learner.write(folder, self.source, result, kept)
+        self._seen_log.tidy(one.get("seen") for one in self._checkpoints.noted())
+        self._saved, self.notes = position, kept
+        return True
+
+    def close(self) -> None:
+        """Let other processes work on the run. What came after the last checkpoint is gone."""
+        self._rejected.close()
+        self._lock.release()
+
+    def __enter__(self) -> OnlineRun:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _position(self) -> tuple[object, ...]:
+        return self.events, self.rejected, self.journal, json.dumps(self.offset)

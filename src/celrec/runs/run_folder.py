@@ -1,0 +1,273 @@
+"""A trained recommender on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from celrec.config.building import describe_model, rebuild_model
+from celrec.config.plan import Plan
+from celrec.data.id_map import IdMap
+from celrec.data.interactions import IdColumn, Interactions
+from celrec.data.seen_items import SeenItems
+from celrec.errors import CelrecError
+from celrec.offline.solver import Judgement
+from celrec.online.known_ids import id_tables
+from celrec.recommender.id_model import IdModel
+from celrec.recommender.model import Model
+from celrec.runs.checkpoint_folder import CheckpointFolder
+from celrec.runs.seen_log import read_seen, read_seen_log, seen_in, write_seen
+from celrec.runtime.atomic import atomic_folder
+from celrec.runtime.memory_budget import Room
+
+_FORMAT = 3
+_HISTORY = "history.parquet"
+_JUDGEMENTS = "judgements.parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A recommender with the ids it knows, and all that was noted about its training."""
+
+    model: Model
+    known: Interactions
+    """A log without rows that holds the ids: what new data are read `like`."""
+    users: pl.DataFrame
+    """id, interactions, mean_target and, for clustered tables, cluster, in dense order."""
+    items: pl.DataFrame
+    """The same, and title where there are titles."""
+    columns: dict[str, pl.DataFrame]
+    """The same for the ids in further columns of the log."""
+    plan: Plan
+    source: dict[str, Any]
+    """Where the data came from and how they were split."""
+    result: dict[str, Any]
+    """What it reached."""
+    seen: SeenItems | None = None
+    """What each user has seen, if that was asked for; earlier versions did not tell."""
+    judgements: pl.DataFrame = field(default_factory=pl.DataFrame)
+    """What validation data said while it was trained; nothing of an online run."""
+    past: pl.DataFrame | None = None
+    """The interactions that a model looks back at, in dense ids and in their order."""
+
+
+def trained_run(
+    log: Interactions,
+    model: Model,
+    plan: Plan,
+    judgements: dict[str, list[Judgement]],
+    source: dict[str, Any],
+    result: dict[str, Any],
+    *,
+    seen: Interactions | None = None,
+) -> Run:
+    """A run as training leaves it.
+
+    `log` is what the model was trained on; `seen` all that users have seen, with the same ids,
+    if that is more.
+    """
+    log = log.seen()
+    tables = id_tables(log, model)
+    past = None
+    if isinstance(model, IdModel) and model.history_length:
+        columns = {"user": log.user, "item": log.item, "timestamp": log.timestamp}
+        past = pl.DataFrame({name: v for name, v in columns.items() if v is not None})
+    told = [
+        {"stage": stage, **asdict(judgement)}
+        for stage, several in judgements.items()
+        for judgement in several
+    ]
+    watched = seen_in(log if seen is None else seen)
+    return Run(
+        *(model, log[:0], tables.pop("users"), tables.pop("items"), tables, plan, source, result),
+        seen=watched,
+        judgements=pl.DataFrame(told),
+        past=past,
+    )
+
+
+def save_run(
+    path: str | Path,
+    log: Interactions,
+    model: Model,
+    plan: Plan,
+    judgements: dict[str, list[Judgement]],
+    source: dict[str, Any],
+    result: dict[str, Any],
+    *,
+    seen: Interactions | None = None,
+) -> None:
+    """Write what training left to a run folder: see `trained_run` and `keep_run`."""
+    check_place(path)
+    keep_run(path, trained_run(log, model, plan, judgements, source, result, seen=seen))
+
+
+def keep_run(path: str | Path, run: Run) -> None:
+    """Write a run folder, whole or not at all; one that stands there is replaced.
+
+    Anything else that stands there is not.
+    Holds `config.json`, `result.json`, `judgements.parquet`, `model.safetensors`,
+    and `users.parquet` and `items.parquet` with the original ids in dense order,
+    their training interactions, mean targets, clusters and titles, a table like
+    these for each further column of ids, `seen.parquet` with the dense ids of all that was seen
+    in the order of time, and for models that look at what users did before
+    `history.parquet`, the training interactions in dense ids.
+    """
+    check_place(path)
+    tables = {"users": run.users, "items": run.items, **run.columns}
+    with atomic_folder(Path(path)) as folder:
+        run.judgements.write_parquet(folder / _JUDGEMENTS)
+        try:
+            write_run(
+                *(folder, run.model, run.plan, run.source, run.result, tables, run.past, run.seen)
+            )
+        except SafetensorError as error:  # how it tells that the disk is full
+            raise CelrecError(f"{path}: cannot write the model ({error}); make room") from error
+
+
+def write_run(
+    folder: Path,
+    model: Model,
+    plan: Plan,
+    source: dict[str, Any],
+    result: dict[str, Any],
+    tables: dict[str, pl.DataFrame],
+    past: pl.DataFrame | None,
+    seen: SeenItems | None = None,
+) -> None:
+    """Write all that `load_run` reads to a folder that is there.
+
+    `tables` are those of users, items and further columns as `ids_table` makes them, `past`
+    the interactions that a model looks back at, in their order. What users have `seen` is not
+    written for a checkpoint: see `SeenLog`.
+    """
+    columns = [name for name in tables if name not in ("users", "items")]
+    config = {
+        "format": _FORMAT,
+        "plan": asdict(plan),
+        "source": source,
+        "model": describe_model(model),
+        "columns": columns,
+    }
+    (folder / "config.json").write_text(json.dumps(config, indent=2))
+    (folder / "result.json").write_text(json.dumps(result, indent=2))
+    save_file(dict(model.state_dict()), folder / "model.safetensors")
+    tables["users"].write_parquet(folder / "users.parquet")
+    tables["items"].write_parquet(folder / "items.parquet")
+    for number, name in enumerate(columns):
+        tables[name].write_parquet(folder / f"column_{number}.parquet")
+    if past is not None:
+        past.write_parquet(folder / _HISTORY)
+    if seen is not None:
+        write_seen(folder, seen)
+
+
+def check_place(path: str | Path) -> None:
+    """Complain if a run folder at `path` would take the place of anything but another one."""
+    folder = Path(path)
+    if folder.name in ("", ".."):
+        raise CelrecError(f"{path}: a run needs a folder of its own; name a new one")
+    names = ("config.json", "result.json", _JUDGEMENTS)
+    if all((folder / name).is_file() for name in names):
+        return
+    if os.path.lexists(folder) and not (folder.is_dir() and not any(folder.iterdir())):
+        raise CelrecError(f"{path}: is there and no run folder; choose another place for the run")
+
+
+def load_run(path: str | Path, *, seen: bool = False, room: Room | None = None) -> Run:
+    """Read what `save_run` wrote, or the latest checkpoint of an online run.
+
+    What users have seen is read if it is asked for. What is held for ids is where a `room` puts it.
+    """
+    checkpoints = CheckpointFolder(Path(path))
+    while (found := checkpoints.latest()) is not None:
+        try:
+            run = _load(found.folder, seen=False, room=room)
+            if not seen:
+                return run
+            noted = found.about.get("seen")
+            return replace(run, seen=read_seen_log(Path(path), noted, run.known, room))
+        except CelrecError:
+            if found.folder.exists():  # else a running process has removed it meanwhile
+                raise
+    return _load(Path(path), seen=seen, room=room)
+
+
+def _load(folder: Path, *, seen: bool, room: Room | None) -> Run:
+    if not (folder / "config.json").is_file():
+        raise CelrecError(f"{folder}: not a run folder, there is no config.json in it")
+    try:
+        config = json.loads((folder / "config.json").read_text())
+        result = json.loads((folder / "result.json").read_text())
+        if config["format"] != _FORMAT:
+            raise CelrecError(f"{folder}: written in format {config['format']}, expected {_FORMAT}")
+        plan, source = Plan(**config["plan"]), config["source"]
+        users, items = (_read_ids(folder / f"{side}.parquet") for side in ("users", "items"))
+        columns = {
+            name: _read_ids(folder / f"column_{number}.parquet")
+            for number, name in enumerate(config["columns"])
+        }
+        nobody = np.empty(0, np.int32)
+        known = Interactions(
+            user=nobody,
+            item=nobody,
+            target=nobody.astype(np.float32),
+            timestamp=None,
+            user_ids=IdMap(users.get_column("id"), room),
+            item_ids=IdMap(items.get_column("id"), room),
+            columns={
+                name: IdColumn(nobody, IdMap(table.get_column("id"), room))
+                for name, table in columns.items()
+            },
+        )
+        model = rebuild_model(plan, config["model"], room)
+        model.load_state_dict(load_file(folder / "model.safetensors"))
+        past = None
+        if isinstance(model, IdModel) and model.history_length:
+            past = _read_ids(folder / _HISTORY)
+            model.remember(with_rows(known, past))
+        watched = read_seen(folder, known) if seen else None
+        noted = (folder / _JUDGEMENTS).is_file()
+        judgements = _read_ids(folder / _JUDGEMENTS) if noted else pl.DataFrame()
+    except CelrecError:
+        raise
+    except SafetensorError as error:
+        raise CelrecError(f"{folder}: damaged model.safetensors ({error}); train again") from error
+    except (
+        *(OSError, LookupError, TypeError, ValueError, AttributeError, RuntimeError),
+        pl.exceptions.PolarsError,
+    ) as error:
+        problem = str(error).partition("\n")[0]
+        raise CelrecError(f"{folder}: damaged run folder ({problem}); train again") from error
+    return Run(
+        *(model, known, users, items, columns, plan, source, result, watched, judgements, past)
+    )
+
+
+def _read_ids(path: Path) -> pl.DataFrame:
+    try:
+        return pl.read_parquet(path)
+    except pl.exceptions.PolarsError as error:
+        problem = str(error).partition("\n")[0]
+        raise CelrecError(f"{path}: damaged ({problem}); train again") from error
+
+
+def with_rows(known: Interactions, rows: pl.DataFrame) -> Interactions:
+    """A log with the `past` of a run for its rows."""
+    times = rows.get_column("timestamp").to_numpy() if "timestamp" in rows.columns else None
+    return replace(
+        known,
+        user=rows.get_column("user").to_numpy(),
+        item=rows.get_column("item").to_numpy(),
+        target=np.zeros(len(rows), np.float32),
+        timestamp=times,
+        columns={},
+    )

@@ -1,0 +1,1 @@
+"""What knows about the machine: machine code, threads, memory, files and processes."""

@@ -1,1 +1,0 @@
-"""Top-k, export, the HTTP service and its page."""

@@ -1,1 +1,0 @@
-"""Where large arrays live."""

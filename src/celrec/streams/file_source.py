@@ -1,0 +1,225 @@
+"""Events from files, from files that appear in a folder, and from standard input."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+from celrec.data.columns import Columns
+from celrec.errors import CelrecError
+from celrec.streams.event_files import FileBatch, opened_file
+from celrec.streams.events import Events, EventSource, Offset, Rejected, no_events
+from celrec.streams.text_events import Format, TextEvents
+
+
+class FileSource(EventSource):
+    r"""The events of one file, or of several in the given order.
+
+    Files may be csv, tsv or `::`-separated text, JSON lines (`.jsonl`,
+    `.ndjson`, or any text whose first line begins with a brace), plain or
+    gzipped, or parquet. They are read in pieces. Each has columns of its own,
+    guessed as `celrec.read` does, from the header or from the first valid JSON event.
+
+    How the events are cut into batches depends on the contents and the size
+    alone, and no batch reaches over the end of a file. A file may grow by whole lines
+    after it was read: the next run goes on with the new ones.
+
+    >>> from pathlib import Path; from tempfile import mkdtemp
+    >>> log = Path(mkdtemp(), "log.csv")
+    >>> rows = ["user,item,rating,time", "1,a,5,10", "2,b,3,12", "1,b,oops,13", "3,a,2,11"]
+    >>> _ = log.write_text("\n".join(rows))
+    >>> source = FileSource(log)
+    >>> batches = list(source.batches(2))
+    >>> [batch.frame["user"].to_list() for batch in batches], source.late
+    ([['1', '2'], ['3']], 1)
+    >>> [batch.frame["user"].to_list() for batch in source.batches(2, batches[0].offset)]
+    [['3']]
+    """
+
+    kind = "files"
+
+    def __init__(
+        self, path: str | Path | Sequence[str | Path], roles: Columns | None = None
+    ) -> None:
+        super().__init__()
+        paths = [path] if isinstance(path, str | Path) else list(path)
+        if not paths:
+            raise CelrecError("path: no files given; name one at least")
+        self._paths = [Path(path) for path in paths]
+        self._roles = roles or Columns()
+        for path in self._paths:
+            opened_file(path, self._roles)  # a missing one is told before hours of reading
+
+    def __str__(self) -> str:
+        more = f" and {len(self._paths) - 1} more" if len(self._paths) > 1 else ""
+        return f"{self._paths[0]}{more}"
+
+    def batches(self, size: int, after: Offset | None = None) -> Iterator[Events]:
+        """See `EventSource`; ends after the last file."""
+        offset = self._begin(size, after)
+        first, place = self._find(offset)
+        for number in range(first, len(self._paths)):
+            path = self._paths[number]
+            for batch in opened_file(path, self._roles).batches(size, place):
+                self._lateness.add(batch.frame)
+                where = {"file": number, "name": path.name, "place": batch.place}
+                yield Events(batch.frame, self._offset(where), batch.rejected)
+            place = {}
+
+    def _find(self, offset: Offset) -> tuple[int, Offset]:
+        if not offset:
+            return 0, {}
+        number, name = offset["file"], offset["name"]
+        if number >= len(self._paths) or self._paths[number].name != name:
+            raise CelrecError(
+                f"path: file {number + 1} was {name!r} when it was read and now is not; "
+                "give the same files in the same order, new ones at the end, or start a new run"
+            )
+        return number, offset["place"]
+
+
+_UNFINISHED = (".tmp", ".part")
+
+
+class FolderSource(EventSource):
+    """The events of the files in a folder, in order of their names; waits for more, and never ends.
+
+    A file is read once, from its beginning, as soon as it has its name. Write it under a
+    name that begins with a dot or ends in `.tmp` or `.part`, which is ignored,
+    and rename it when it is complete. Give later files later names, such as
+    `2024-05-01T12.csv`: one that appears behind the last finished file is not
+    read, and reported as rejected. Only one that appears while the folder is
+    being watched is noticed. Finished files may be removed. A file that cannot be
+    read at all stops the source: mend or remove it, and resume.
+    """
+
+    kind = "folder"
+
+    def __init__(
+        self, path: str | Path, roles: Columns | None = None, *, poll: float = 0.5
+    ) -> None:
+        super().__init__()
+        self._path, self._roles, self._poll = Path(path), roles or Columns(), poll
+        self._names()
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def batches(self, size: int, after: Offset | None = None) -> Iterator[Events]:
+        """See `EventSource`; yields no rows every `poll` seconds while there is nothing new."""
+        offset = self._begin(size, after)
+        finished: str = offset.get("finished", "")
+        current, place = offset.get("current"), offset.get("place", {})
+        known = {name for name in self._names() if name <= finished}
+        while True:
+            names = self._names()
+            # Here a file is current only if it was left in the middle; what lies before it is new.
+            passed = {name for name in names if name <= finished or name < (current or "")}
+            missed = self._missed(passed - known, current or finished)
+            known = names
+            if current is None:
+                current = min((name for name in names if name > finished), default=None)
+            if current is None:
+                time.sleep(self._poll)
+                yield Events(no_events(), self._offset({"finished": finished}), missed)
+                continue
+            if missed:
+                where = {"finished": finished, "current": current, "place": place}
+                yield Events(no_events(), self._offset(where), missed)
+            yield from self._file(current, size, place, finished)
+            finished, current, place = current, None, {}
+
+    def _file(self, name: str, size: int, place: Offset, finished: str) -> Iterator[Events]:
+        """The events of one file; the offset of the last ones says that it is finished."""
+        waiting: FileBatch | None = None
+        batches = opened_file(self._path / name, self._roles).batches(size, place)
+        try:
+            for batch in batches:
+                if waiting is not None:
+                    where = {"finished": finished, "current": name, "place": waiting.place}
+                    yield self._events(waiting, where)
+                waiting = batch
+        except CelrecError:
+            if waiting is not None:
+                where = {"finished": finished, "current": name, "place": waiting.place}
+                yield self._events(waiting, where)
+            raise
+        last = waiting or FileBatch(no_events(), (), {})
+        yield self._events(last, {"finished": name})
+
+    def _events(self, batch: FileBatch, where: Offset) -> Events:
+        self._lateness.add(batch.frame)
+        return Events(batch.frame, self._offset(where), batch.rejected)
+
+    def _names(self) -> set[str]:
+        try:
+            return {
+                path.name
+                for path in self._path.iterdir()
+                if not path.name.startswith(".")
+                and not path.name.endswith(_UNFINISHED)
+                and path.is_file()
+            }
+        except OSError as error:
+            raise CelrecError(f"{self._path}: cannot watch it ({error.strerror})") from error
+
+    def _missed(self, names: set[str], behind: str) -> tuple[Rejected, ...]:
+        reason = f"the file appeared when {behind!r} had been begun; give it a later name"
+        return tuple(Rejected(str(self._path / name), "", reason) for name in sorted(names))
+
+
+_CHUNK = 1 << 16
+
+
+class StandardInput(EventSource):
+    """Events that are piped in, as delimited text or JSON lines, until the pipe is closed.
+
+    A pipe cannot be wound back. To resume, pipe in the same events again from
+    their beginning: as many rows as the offset tells are passed over. Events that
+    differ in their first line are refused.
+
+    The format is told by the first line unless it is given (`written_as`).
+    """
+
+    kind = "standard input"
+
+    def __init__(
+        self,
+        roles: Columns | None = None,
+        *,
+        written_as: Format | None = None,
+        stream: IO[bytes] | None = None,
+        linger: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self._roles, self._format, self._linger = roles or Columns(), written_as, linger
+        self._stream = stream
+
+    def __str__(self) -> str:
+        return "standard input"
+
+    def batches(self, size: int, after: Offset | None = None) -> Iterator[Events]:
+        """See `EventSource`; ends with the input."""
+        offset = self._begin(size, after)
+        events = TextEvents(str(self), self._roles, self._format, offset, size)
+        descriptor = (self._stream or sys.stdin).fileno()
+        ended = False
+        while not ended or events.pending:
+            deadline = time.monotonic() + self._linger
+            while not ended and events.pending < size:
+                left = deadline - time.monotonic()
+                if left <= 0 or not select.select([descriptor], [], [], left)[0]:
+                    break
+                if data := os.read(descriptor, _CHUNK):
+                    events.feed(data)
+                else:
+                    events.finish()
+                    ended = True
+            taken = events.take()
+            self._lateness.add(taken.frame)
+            yield Events(taken.frame, self._offset(events.place()), taken.rejected)

@@ -1,1 +1,0 @@
-"""Recommenders (tables and a model) and the loops that train them, offline and online."""

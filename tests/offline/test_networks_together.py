@@ -1,0 +1,201 @@
+"""One network, trained by one, two and four processes."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import polars as pl
+import pytest
+import torch
+
+import celrec
+from celrec import CelrecError, Plan, Planted, Split, fit
+from celrec.config.building import make_model
+from celrec.offline.training import OfflineTraining
+from celrec.runtime.communicator import Ranks, sum_gradients
+from celrec.runtime.state_file import load_state, save_state
+
+WORKER = """
+import sys
+import torch
+from torch import distributed
+from celrec.runtime.communicator import Ranks
+from tests.training import test_networks_together as here
+
+rank, size, folder, name, script = int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:]
+torch.set_num_threads(1)
+distributed.init_process_group(
+    "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size
+)
+here.check_summed_gradients(Ranks.here())
+torch.save(getattr(here, script)(name, folder, Ranks.here()), f"{folder}/{rank}.pt")
+distributed.destroy_process_group()
+"""
+PLANS = {
+    "deepfm": {"model": "deepfm"},
+    "din": {"model": "din"},
+    "din, shops, both": {"model": "din", "side": "both"},
+    "dien": {"model": "dien"},
+    "mmoe": {"model": "mmoe", "positive": 3.0, "preset": "default"},
+    "ranking": {"model": "deepfm", "loss": "ranking", "positive": 3.0},
+    "wide": {"model": "widedeep", "preset": "default", "side": "both"},
+    "drawn zeros": {"model": "deepfm", "loss": "cross-entropy", "negatives": 2},
+    "int8": {"model": "neumf", "embedding": "cel-int8", "rank": 12},
+    "tree": {"model": "deepfm", "embedding": "etree"},
+    "full": {"model": "deepfm", "embedding": "full", "compression": "100%"},
+    "from a factorisation": {"model": "deepfm", "preset": "default"},
+    "from a factorisation, shops": {"model": "din", "preset": "default"},
+}
+QUICK = ("din, shops, both",)
+
+
+def log_of(name):
+    planted = Planted(4_000, 60, 50, dim=3, item_clusters=6, user_clusters=5, noise=0.3)
+    log = planted.interactions()
+    if "shops" not in name:
+        return log
+    shop = pl.when(pl.col("user") % 7 > 0).then(pl.col("item") % 9)
+    return celrec.read(log.to_frame().with_columns(shop=shop), columns=["shop"])
+
+
+def plan_of(name):
+    return Plan(**{"rank": 6, "compression": "6", "preset": "scratch", **PLANS[name]})
+
+
+def shorter(how):
+    schedule = replace(how.schedule, steps=9, judge_every=3, reassign_every=4, growth=0.3)
+    return replace(how, schedule=schedule)
+
+
+def trained(name, _, ranks=None):
+    """What comes of a plan: predictions, clusters, and the loss on validation data."""
+    plan = plan_of(name)
+    log = plan.prepared(log_of(name))
+    fitted = fit(Split.random(log), plan, change=shorter, ranks=ranks)
+    clusters = {
+        key: value
+        for key, value in fitted.model.state_dict().items()
+        if not value.is_floating_point()
+    }
+    found = {"valid": fitted.valid_loss, "steps": fitted.steps}
+    told = {key: torch.tensor(value) for key, value in found.items()}
+    return {**clusters, **told, "predictions": fitted.model.predict(log)}
+
+
+def together(folder, name, size, script="trained"):
+    folder.mkdir(exist_ok=True)
+    (folder / "meet").unlink(missing_ok=True)
+    words = [str(size), str(folder), name, script]
+    workers = [
+        subprocess.Popen([sys.executable, "-c", WORKER, str(rank), *words]) for rank in range(size)
+    ]
+    assert [worker.wait(timeout=300) for worker in workers] == [0] * size
+    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(size)]
+
+
+def check_summed_gradients(ranks):
+    first, all_, nobody = (torch.nn.Parameter(torch.zeros(2, 3)) for _ in range(3))
+    frozen = torch.nn.Parameter(torch.zeros(1), requires_grad=False)
+    all_.grad = torch.full((2, 3), 1.0 + ranks.rank)
+    if ranks.first:
+        first.grad = torch.arange(6.0).view(2, 3)
+    sum_gradients([first, frozen, all_, nobody], ranks)
+    assert torch.equal(first.grad, torch.arange(6.0).view(2, 3))
+    assert torch.equal(all_.grad, torch.full((2, 3), ranks.size * (ranks.size + 1) / 2))
+    assert nobody.grad is None  # so that Adam does not move it
+    assert frozen.grad is None
+
+
+def check(found, expected):
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        if value.is_floating_point():
+            torch.testing.assert_close(found[key], value, rtol=1e-4, atol=1e-4, msg=key)
+        else:
+            assert torch.equal(found[key], value), key
+
+
+@pytest.mark.parametrize(
+    "name",
+    [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in PLANS if name not in QUICK)],
+)
+def test_two_processes_come_to_what_one_does(tmp_path, name):
+    expected = trained(name, tmp_path)
+    found = together(tmp_path / "two", name, 2)
+    for state in found:
+        check(state, expected)
+    assert all(torch.equal(found[0][key], found[1][key]) for key in found[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PLANS)
+def test_so_do_four(tmp_path, name):
+    expected = trained(name, tmp_path)
+    for state in together(tmp_path / "four", name, 4):
+        check(state, expected)
+
+
+def training_of(name, ranks):
+    plan = plan_of(name)
+    split = Split.random(plan.prepared(log_of(name)))
+    how = shorter(plan.settings())
+    return OfflineTraining(make_model(split.train, plan), split.train, split.valid, how, ranks)
+
+
+def left_by(training):
+    return {name: value.clone() for name, value in training.model.state_dict().items()}
+
+
+class StoppedError(Exception):
+    pass
+
+
+def stop(judgement):
+    if judgement.step == 6:
+        raise StoppedError
+
+
+def never_stopped(name, _, ranks):
+    training = training_of(name, ranks)
+    training.start()
+    training.run()
+    return left_by(training)
+
+
+def stopped(name, folder, ranks):
+    training = training_of(name, ranks)
+    training.start()
+    with pytest.raises(StoppedError):
+        training.run(stop)
+    if ranks.first:
+        save_state(f"{folder}/state", training.state_dict())
+    return {}
+
+
+def gone_on(name, folder, ranks):
+    training = training_of(name, ranks)
+    training.load_state_dict(load_state(f"{folder}/state"))
+    training.run()
+    return left_by(training)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["deepfm", "din, shops, both", "ranking"])
+def test_any_number_of_processes_can_go_on_with_what_two_have_left(tmp_path, name):
+    expected = together(tmp_path / "never", name, 2, "never_stopped")[0]
+    folder = tmp_path / "stopped"
+    together(folder, name, 2, "stopped")
+    for state in together(folder, name, 2, "gone_on"):
+        assert all(torch.equal(state[key], value) for key, value in expected.items())
+    check(gone_on(name, folder, Ranks.alone()), expected)
+    for state in together(folder, name, 4, "gone_on"):
+        check(state, expected)
+
+
+@pytest.mark.parametrize("embedding", ["cafe", "prehash4"])
+def test_tables_that_look_at_every_sample_are_trained_by_one(embedding):
+    log = log_of("")
+    plan = Plan(model="deepfm", rank=6, embedding=embedding, compression="20", preset="scratch")
+    model = make_model(log, plan)
+    with pytest.raises(CelrecError, match=r"2 processes cannot train .* of items together"):
+        plan.settings().make_solver(model, log, Ranks(0, 2))
