@@ -25,7 +25,7 @@ from celrec.config.building import make_model
 from celrec.models.deepfm import DeepFM
 from celrec.models.din import DIN
 from celrec.models.interaction import History, Interaction
-from celrec.offline.minibatch import Minibatch, MinibatchDescent
+from celrec.offline.minibatch import MinibatchConfig, MinibatchDescent
 from celrec.offline.samples import Samples
 from celrec.offline.training import OfflineTraining
 from celrec.recommender.id_model import IdModel
@@ -99,7 +99,9 @@ def clusterer_share(log: Interactions, kind: str, rows: int, epochs: int) -> flo
     """Seconds that clusters take over those that training takes, from one cluster on."""
     plan = Plan(model=kind, compression=str(rows), preset="scratch", rank=_DIM)
     how = plan.settings()
-    how = replace(how, schedule=replace(how.schedule, steps=epochs * 10, judge_every=epochs * 10))
+    how = replace(
+        how, schedule=replace(how.schedule, steps=epochs * 10, validate_every=epochs * 10)
+    )
     model = make_model(log, plan)
     training = OfflineTraining(model, log, log[:0], how)
     training.start()
@@ -125,14 +127,14 @@ def clusterer_share(log: Interactions, kind: str, rows: int, epochs: int) -> flo
 def collapsed_epoch(log: Interactions, rows: int) -> tuple[float, float, int]:
     """Seconds for an epoch on interactions and on pairs, and the number of pairs."""
     times, pairs = [], 0
-    for collapse in (False, True):
+    for make_pair_statistics in (False, True):
         plan = Plan(model="neumf", compression=str(rows), preset="scratch", features=False)
         model = make_model(log, plan)
         model.items.start_from(torch.arange(log.num_items) % rows)
-        solver = MinibatchDescent(model, log, Minibatch(rounds=1), 0)
+        solver = MinibatchDescent(model, log, MinibatchConfig(rounds=1), 0)
         solver.start(0)
-        if not collapse:
-            solver.samples = Samples(model, log, collapse=False)
+        if not make_pair_statistics:
+            solver.samples = Samples(model, log, make_pair_statistics=False)
         pairs = len(solver.samples)
         times += seconds_each([solver.step], 2)
     return times[0], times[1], pairs

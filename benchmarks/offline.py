@@ -22,14 +22,14 @@ from celrec import Interactions, Split
 from celrec.cel.reassignment import Reassignment
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
-from celrec.offline.config import Offline, Schedule
-from celrec.offline.gradient_descent import Descent, GradientDescent
+from celrec.offline.config import OfflineConfig, Schedule
+from celrec.offline.gradient_descent import DescentConfig, GradientDescent
 from celrec.offline.training import OfflineTraining
 from celrec.recommender.factorisation import Factorisation
 from celrec.runtime.threads import flushed_denormals
 
 _RANK, _STEPS = 64, 1500
-_HOW = Descent(l2=4.0, shrink_to_mean=500.0)
+_HOW = DescentConfig(l2=4.0, shrink_to_mean=500.0)
 
 
 def make(log: Interactions, clusters: int, started: bool) -> Factorisation:
@@ -85,7 +85,9 @@ def measure() -> None:
             f"a step at {share} ({clusters} clusters): plain {plain[clusters] * 1e3:7.1f} ms, "
             f"collapsed {fast * 1e3:6.2f} ms, ratio {plain[clusters] / fast:6.0f}"
         )
-    how = Offline(_HOW, Schedule(steps=_STEPS, judge_every=_STEPS), reassignment=Reassignment(0.3))
+    how = OfflineConfig(
+        _HOW, Schedule(steps=_STEPS, validate_every=_STEPS), reassignment=Reassignment(0.3)
+    )
     start = time.perf_counter()
     model = make(split.train, 40, started=False)
     training = OfflineTraining(model, split.train, split.valid, how)

@@ -21,7 +21,7 @@ from celrec.evaluation.metrics import Accuracy
 from celrec.inference.top_items import best_items
 from celrec.offline.fit import fit
 from celrec.recommender.model import Model
-from celrec.reporting.evaluator import Yardstick
+from celrec.reporting.evaluator import Evaluator
 from celrec.reporting.run_comparison import Reference
 from celrec.reporting.run_data import RunData
 from celrec.runs.run_folder import load_run, save_run
@@ -75,11 +75,11 @@ def demo(folder: Path) -> int:
     console.print(table)
     result = {"test": asdict(errors)}
     source = {"data": name, "fold": "1/5", "seed": 0}
-    save_run(folder, learned, fitted.model, plan, fitted.judgements, source, result)
+    save_run(folder, learned, fitted.model, plan, fitted.validation_records, source, result)
     console.print("[bold]Which items CEL put together[/]")
     run("clusters", str(folder), "--members", "3")
     data = RunData.of(load_run(folder))  # the full table is there, and need not be trained again
-    Reference(folder, data).keep(models["full"], Yardstick(plan, data), best_items)
+    Reference(folder, data).keep(models["full"], Evaluator(plan, data), best_items)
     console.print("[bold]All of it on one page, to be opened in a browser[/]")
     return run("report", str(folder))
 

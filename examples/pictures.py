@@ -15,7 +15,7 @@ import celrec
 from celrec.embeddings.full import FullEmbedding
 from celrec.evaluation.cell_file import CellFile
 from celrec.evaluation.cluster_diagnostics import adjusted_rand_index
-from celrec.offline.least_squares import AlternatingLeastSquares, LeastSquares
+from celrec.offline.least_squares import AlternatingLeastSquares, LeastSquaresConfig
 from celrec.recommender.factorisation import Factorisation
 from reproduce.drawing import COLOURS, MARKERS, drawing
 from reproduce.registry import find_experiment
@@ -34,7 +34,7 @@ def draw_split(folder: Path) -> None:
     items = celrec.ClusteredEmbedding(log.num_items, 2, max_clusters=4)
     items.start_from(torch.from_numpy(np.maximum(group - 1, 0)))  # the first two are together
     model = Factorisation(FullEmbedding(log.num_users, 2), items)
-    solver = AlternatingLeastSquares(model, log, LeastSquares())
+    solver = AlternatingLeastSquares(model, log, LeastSquaresConfig())
     solver.start(0)
     for _ in range(20):
         solver.step()
@@ -92,7 +92,7 @@ def draw_growth(folder: Path) -> None:
     split = celrec.Split.random(log, seed=0)
     plan = celrec.Plan(compression="auto", rank=8)
     fitted = celrec.fit(split, plan)
-    found = fitted.judgements["choose"]
+    found = fitted.validation_records["choose"]
     labels = fitted.model.item_rows.assignment[:-1].numpy()
     truth = planted.item_cluster[log.item_ids.ids.to_numpy()]
     agreement = adjusted_rand_index(truth, labels)

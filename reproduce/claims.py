@@ -82,7 +82,7 @@ def ratios_at_splits(trial: Trial, steps: int, split: Split) -> dict[str, float]
     watched = _WatchedSplitter(
         how.splitter.method, how.splitter.normalisation, how.splitter.threshold
     )
-    schedule = replace(how.schedule, steps=steps, judge_every=steps)
+    schedule = replace(how.schedule, steps=steps, validate_every=steps)
     log = split.train_and_valid()
     model = make_model(log, trial.plan)
     training = OfflineTraining(

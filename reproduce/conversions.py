@@ -18,7 +18,7 @@ from celrec.data.interactions import Interactions
 from celrec.data.split import Split
 from celrec.evaluation.cell_file import CellFile
 from celrec.evaluation.metrics import area_under_curve
-from celrec.offline.config import Offline
+from celrec.offline.config import OfflineConfig
 from celrec.offline.fit import Change, fit, validate
 from reproduce.experiment import Cell, Experiment
 from reproduce.fold_mean import FoldMean
@@ -201,7 +201,7 @@ def _split(data: str) -> Split:
     return Split.chronological(log) if log.timestamp is not None else Split.random(log)
 
 
-def _once(how: Offline) -> Offline:
+def _once(how: OfflineConfig) -> OfflineConfig:
     """One pass."""
     return replace(how, schedule=replace(how.schedule, steps=1))
 

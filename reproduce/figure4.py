@@ -90,7 +90,7 @@ def _entries(data: str, ratios: Sequence[float]) -> list[Entry]:
 def _trial(data: str, variant: str, ratio: float, personalise: str = "none") -> Trial:
     """One that has all its clusters: it is judged only when they are there."""
     plan = Plan(compression=f"{ratio:g}%", personalise=personalise)
-    return Trial(data, plan, variant=variant, change={"schedule.judge_growing": False})
+    return Trial(data, plan, variant=variant, change={"schedule.validate_growing": False})
 
 
 EXPERIMENTS = {

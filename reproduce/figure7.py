@@ -14,7 +14,7 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.errors import CelrecError, DivergedError
 from celrec.evaluation.cell_file import CellFile
 from celrec.evaluation.cluster_diagnostics import ClusterDiagnostics
-from celrec.offline.solver import Judgement
+from celrec.offline.solver import ValidationRecord
 from celrec.offline.training import OfflineTraining
 from celrec.runtime.threads import flushed_denormals
 from reproduce.drawing import drawing
@@ -63,7 +63,7 @@ class _Line:
     ratio: str
 
     def trial(self, *, quick: bool) -> Trial:
-        change = {"schedule.judge_every": _LOOK_EVERY[self.preset], "schedule.patience": 10**6}
+        change = {"schedule.validate_every": _LOOK_EVERY[self.preset], "schedule.patience": 10**6}
         plan = Plan(preset=self.preset, compression=SIZES[self.data][self.ratio])
         return Trial(self.data, plan, change=change, quick=quick)
 
@@ -91,10 +91,10 @@ class Figure7(Experiment):
         training = OfflineTraining(model, split.train, split.valid, how)
         found: dict[str, Any] = {"steps": [], "rows": [], "outside": []}
 
-        def look(judgement: Judgement) -> None:
+        def look(record: ValidationRecord) -> None:
             found["outside"].append(outside_central(table, split.train))
-            found["rows"].append(judgement.clusters)
-            found["steps"].append(judgement.step)
+            found["rows"].append(record.clusters)
+            found["steps"].append(record.step)
 
         training.start()
         try:

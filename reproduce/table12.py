@@ -59,7 +59,7 @@ def retrained(trial: Trial, fitted: Fit, split: Split) -> Model:
     """Other rows for the clusters that were learned, from another start, in as many steps."""
     plan = replace(trial.plan, frozen=True, seed=trial.plan.seed + 1)
     how = trial.changed(plan.settings())
-    steps = replace(how.schedule, steps=fitted.steps, judge_every=fitted.steps)
+    steps = replace(how.schedule, steps=fitted.steps, validate_every=fitted.steps)
     log = split.train_and_valid()
     learned = fitted.model.tables["items"]
     assert isinstance(learned, ClusteredEmbedding)  # noqa: S101  (nobody has a row of their own)

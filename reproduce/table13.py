@@ -29,9 +29,9 @@ def optimiser_entry(
     usual = _USUAL[optimiser] if average else _USUAL_SUMMED[optimiser]
     plan = Plan(compression=ROWS["ml-100k"][column], preset=PRESETS[DESCENT])
     # First when all clusters are there: fast learners would be liked best with half of them.
-    judge_every = plan.settings().schedule.split_every * (int(plan.compression) - 1)
+    validate_every = plan.settings().schedule.split_every * (int(plan.compression) - 1)
     change = {"solver.optimiser": optimiser, "solver.average": average, _RATE: usual}
-    trial = Trial("ml-100k", plan, change={**change, "schedule.judge_every": judge_every})
+    trial = Trial("ml-100k", plan, change={**change, "schedule.validate_every": validate_every})
     values = _PLAIN_RATES if optimiser == "gd" else _ADAPTIVE_RATES
     return Entry(row, column, trial, paper, tuned=trial, setting=_RATE, values=values)
 

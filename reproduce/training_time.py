@@ -14,8 +14,8 @@ from celrec.config.plan import Plan
 from celrec.data.interactions import Interactions
 from celrec.data.planted import Planted
 from celrec.evaluation.cell_file import CellFile
-from celrec.offline.config import Offline, Schedule
-from celrec.offline.gradient_descent import Descent
+from celrec.offline.config import OfflineConfig, Schedule
+from celrec.offline.gradient_descent import DescentConfig
 from celrec.offline.training import OfflineTraining
 from celrec.runtime.threads import flushed_denormals
 from reproduce.experiment import Cell, Experiment
@@ -95,9 +95,11 @@ def _log(interactions: int) -> Interactions:
 
 def _train(log: Interactions, clusters: int, rank: int) -> None:
     schedule = Schedule(
-        steps=_STEPS, split_every=1, reassign_every=_REASSIGN_EVERY, judge_every=_STEPS
+        steps=_STEPS, split_every=1, reassign_every=_REASSIGN_EVERY, validate_every=_STEPS
     )
-    how = Offline(solver=Descent(learning_rate=1e-4, l2=1.0, bounded=True), schedule=schedule)
+    how = OfflineConfig(
+        solver=DescentConfig(learning_rate=1e-4, l2=1.0, bounded=True), schedule=schedule
+    )
     model = make_model(log, Plan(compression=str(clusters), rank=rank, preset="descent"))
     training = OfflineTraining(model, log, log[:0], how)
     with flushed_denormals():

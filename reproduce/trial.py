@@ -15,7 +15,7 @@ from celrec.data.interactions import Interactions
 from celrec.data.split import Split, dense, sparse
 from celrec.errors import CelrecError, DivergedError
 from celrec.evaluation.comparison import outcome
-from celrec.offline.config import Offline, Schedule
+from celrec.offline.config import OfflineConfig, Schedule
 from celrec.offline.fit import Fit, fit, validate
 
 VARIANTS: dict[str, Callable[[Interactions], Interactions]] = {
@@ -37,7 +37,7 @@ class Trial:
     >>> trial = Trial("ml-100k", Plan(embedding="modulo"), change={"schedule.steps": 10})
     >>> Trial.of(trial.cell()) == trial
     True
-    >>> trial.changed(Offline()).schedule.steps
+    >>> trial.changed(OfflineConfig()).schedule.steps
     10
     """
 
@@ -75,7 +75,7 @@ class Trial:
         """What `cell` told."""
         return cls(**{**cell, "plan": Plan(**cell["plan"])})
 
-    def changed(self, how: Offline) -> Offline:
+    def changed(self, how: OfflineConfig) -> OfflineConfig:
         """Other settings of those of a preset."""
         for name, value in self.change.items():
             how = _with(how, name.split("."), value)

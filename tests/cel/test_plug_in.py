@@ -59,11 +59,11 @@ def objective_of(model):
 adam = partial(optim.Adam, lr=0.02)
 
 
-def plugged_in(start="one", dtype=None, make=adam, judge=objective_of, **schedule):
+def plugged_in(start="one", dtype=None, make=adam, probe=objective_of, **schedule):
     """A model with clustered tables, its objective, optimiser and clusterers."""
     model = Model(dtype)
     optimizer = make(model.parameters())
-    objective = judge(model)
+    objective = probe(model)
     schedule = {"split_every": 3, "reassign_every": 6, **schedule}
     clusterers = celrec.clusterize(model, ROWS, objective, optimizer, start=start, **schedule)
     return model, objective, optimizer, clusterers
@@ -118,7 +118,7 @@ def test_machine_code_sees_splits_and_reassignments():
 
 def test_a_compiled_model_can_be_the_objective():
     compiled = plugged_in(
-        judge=lambda model: objective_of(torch.compile(model, backend="eager", fullgraph=True))
+        probe=lambda model: objective_of(torch.compile(model, backend="eager", fullgraph=True))
     )
     plain = plugged_in()
     assert train(*compiled[1:]) == train(*plain[1:])
@@ -260,7 +260,7 @@ def objective_under_autocast(model):
 
 
 def test_a_model_trains_under_autocast():
-    model, objective, optimizer, clusterers = plugged_in(judge=objective_under_autocast)
+    model, objective, optimizer, clusterers = plugged_in(probe=objective_under_autocast)
     before = objective(make_batch()).mean().detach()
     moves = train(objective, optimizer, clusterers, steps=24)
     assert {move.kind for move in moves} == {"split", "reassign"}

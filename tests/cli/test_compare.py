@@ -12,7 +12,7 @@ from celrec.config.presets import PRESETS
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     how = PRESETS["nmf"]["default"]
-    short = replace(how.schedule, steps=4, judge_every=2)
+    short = replace(how.schedule, steps=4, validate_every=2)
     monkeypatch.setitem(PRESETS["nmf"], "default", replace(how, schedule=short))
 
 

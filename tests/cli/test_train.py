@@ -363,7 +363,7 @@ def test_people_are_told_where_there_was_nothing_to_judge_by(capsys, tmp_path):
 def quick_networks(quick, monkeypatch):  # noqa: ARG001
     for model in MODELS:
         for preset, how in PRESETS[model].items():
-            short = {"steps": 4, "judge_every": 2}
+            short = {"steps": 4, "validate_every": 2}
             schedule, personal = replace(how.schedule, **short), replace(how.personal, **short)
             how = replace(how, schedule=schedule, personal=personal)
             monkeypatch.setitem(PRESETS[model], preset, how)

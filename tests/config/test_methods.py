@@ -37,10 +37,10 @@ def quick():
     with pytest.MonkeyPatch.context() as patch:
         for presets in (*PRESETS.values(), *ONLINE.values()):
             for name, how in presets.items():
-                schedule = replace(how.schedule, steps=8, judge_every=2, patience=3)
+                schedule = replace(how.schedule, steps=8, validate_every=2, patience=3)
                 patch.setitem(presets, name, replace(how, schedule=schedule))
         tree = plan_module.TREE
-        schedule = replace(tree.schedule, steps=16, judge_every=2)
+        schedule = replace(tree.schedule, steps=16, validate_every=2)
         patch.setattr(plan_module, "TREE", replace(tree, schedule=schedule))
         patch.setattr(plan_module, "COMPOSED_SWEEPS", 6)
         how = HashGnn(dim=8, steps=20)
@@ -71,7 +71,7 @@ def log_with_unseen():
 
 def assert_same(one, two):
     # NaN, where nobody judges, is not equal to itself.
-    assert repr(one.judgements) == repr(two.judgements)
+    assert repr(one.validation_records) == repr(two.validation_records)
     assert repr(one.chosen) == repr(two.chosen)
     assert one.training_bytes == two.training_bytes
     first, second = one.model.state_dict(), two.model.state_dict()
@@ -166,7 +166,7 @@ def test_a_method_trains_and_comes_to_the_same_with_the_same_seed(model, name):
     plan = plan_of(model, name)
     first = fitted(plan)
     assert_same(fit(split(), plan), first)
-    losses = [judgement.train_loss for judgement in first.judgements["choose"]]
+    losses = [record.train_loss for record in first.validation_records["choose"]]
     assert losses[-1] < losses[0]
     assert first.model.predict(log_with_unseen()).isfinite().all()
     if model == "nmf":
@@ -179,7 +179,7 @@ def test_a_run_folder_predicts_as_what_was_saved(model, name, tmp_path):
     plan = plan_of(model, name)
     found = fitted(plan)
     learned = split().train_and_valid()
-    save_run(tmp_path / "run", learned, found.model, plan, found.judgements, {}, {})
+    save_run(tmp_path / "run", learned, found.model, plan, found.validation_records, {}, {})
     loaded = load_run(tmp_path / "run")
     for log in (split().test, log_with_unseen()):
         assert torch.equal(loaded.model.predict(log), found.model.predict(log))
@@ -226,10 +226,10 @@ def test_a_network_learns_with_the_table_too(name, tmp_path):
     if name in ("modulo", "prehash4", "cafe", "jnkm"):
         assert_same(fit(split(), plan), found)
     # Rounds are of other interactions each, so that their losses cannot be compared.
-    losses = [judgement.valid_loss for judgement in found.judgements["choose"]]
+    losses = [record.valid_loss for record in found.validation_records["choose"]]
     assert losses[-1] < losses[0]
     learned = split().train_and_valid()
-    save_run(tmp_path / "run", learned, found.model, plan, found.judgements, {}, {})
+    save_run(tmp_path / "run", learned, found.model, plan, found.validation_records, {}, {})
     loaded = load_run(tmp_path / "run")
     for log in (split().test, log_with_unseen()):
         assert torch.equal(loaded.model.predict(log), found.model.predict(log))
@@ -242,13 +242,13 @@ class Stopped(BaseException):
     """As final as a lost connection: nobody catches it."""
 
 
-def fit_until(plan, path, judgements):
+def fit_until(plan, path, validation_records):
     seen = 0
 
     def watch(_, __):
         nonlocal seen
         seen += 1
-        if seen == judgements:
+        if seen == validation_records:
             raise Stopped
 
     return fit(split(), plan, watch, Checkpoint(path, asdict(plan), resume=True, every=0.0))

@@ -9,12 +9,12 @@ from celrec.cel.split import Splitter
 from celrec.config.plan import Plan
 from celrec.config.presets import PRESETS
 from celrec.offline.fit import fit
-from celrec.offline.gradient_descent import Descent
+from celrec.offline.gradient_descent import DescentConfig
 
 
 def test_the_preset_paper_is_what_the_paper_says():
     how = PRESETS["nmf"]["paper"]
-    assert how.solver == Descent(
+    assert how.solver == DescentConfig(
         optimiser="gd",
         learning_rate=1e-4,
         l2=1.0,  # λ_reg, with ½
@@ -38,7 +38,7 @@ def test_the_preset_paper_is_what_the_paper_says():
 
 def test_the_preset_released_is_what_the_code_of_the_authors_does():
     how = PRESETS["nmf"]["released"]
-    assert how.solver == Descent(
+    assert how.solver == DescentConfig(
         optimiser="gd",
         learning_rate=1.25e-4,
         l2=2.0,  # 1 without ½

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from celrec.data.replay_buffer import ReplayBuffer
 from celrec.errors import CelrecError
-from celrec.runtime.memory_budget import Room
+from celrec.runtime.memory_budget import MemoryBudget
 
 COLUMNS = {
     "partner": np.int32,
@@ -111,9 +111,9 @@ steps = st.lists(
 )
 
 
-def run(width, steps, room=None):
+def run(width, steps, budget=None):
     """Take the steps beside the obvious buffer, and give the state at the end."""
-    buffer, slow = ReplayBuffer(width, COLUMNS, room=room), SlowBuffer(width)
+    buffer, slow = ReplayBuffer(width, COLUMNS, budget=budget), SlowBuffer(width)
     inserted, views = 0, []
     for step, ids in steps:
         if step == "insert":
@@ -130,7 +130,7 @@ def run(width, steps, room=None):
             views.append((buffer.counts, buffer.state_dict()))
         elif step == "restore":  # into a buffer that already holds something else
             state = copy.deepcopy(buffer.state_dict())
-            buffer = ReplayBuffer(width, COLUMNS, ids=3, room=room)
+            buffer = ReplayBuffer(width, COLUMNS, ids=3, budget=budget)
             insert(buffer, ids, range(len(ids)))
             buffer.load_state_dict(state)
             assert_same_state(buffer.state_dict(), state)
@@ -146,8 +146,8 @@ def run(width, steps, room=None):
 @given(st.sampled_from([0, 1, 3, 20]), steps)
 def test_agrees_with_the_obvious_buffer_in_memory_and_in_files(width, steps):
     in_memory = run(width, steps)
-    assert_same_state(run(width, steps, Room(budget=0)), in_memory)
-    assert_same_state(run(width, steps, Room(budget=20_000)), in_memory)
+    assert_same_state(run(width, steps, MemoryBudget(budget=0)), in_memory)
+    assert_same_state(run(width, steps, MemoryBudget(budget=20_000)), in_memory)
 
 
 @given(st.sampled_from([1, 3, 20]), st.lists(st.lists(few, max_size=50), max_size=6))
@@ -262,14 +262,14 @@ def test_a_declaration_that_cannot_be_is_explained(arguments, message):
 
 
 def test_grows_by_an_eighth_or_as_far_as_needed_and_tells_its_bytes():
-    for room in (None, Room(budget=0)):
-        buffer = ReplayBuffer(5, COLUMNS, ids=80, room=room)
+    for budget in (None, MemoryBudget(budget=0)):
+        buffer = ReplayBuffer(5, COLUMNS, ids=80, budget=budget)
         for owner, capacity in [(79, 80), (80, 90), (89, 90), (500, 501), (20, 501)]:
             insert(buffer, [owner], [owner])
             assert buffer.nbytes == capacity * (8 + 5 * EVENT_BYTES)
         assert buffer.num_ids == 501
         assert buffer.events([80, 500]).columns["partner"].tolist() == [80, 500]
-    assert room.mapped == buffer.nbytes
+    assert budget.mapped == buffer.nbytes
 
 
 def test_growth_in_memory_never_holds_the_events_twice():
@@ -309,8 +309,8 @@ def test_a_state_shares_memory():
 def test_to_keep_some_gives_the_room_of_the_others_back():
     tracemalloc.start()
     try:
-        for room in (None, Room(budget=0)):
-            buffer = ReplayBuffer(16, {"stamp": np.int64}, room=room)
+        for budget in (None, MemoryBudget(budget=0)):
+            buffer = ReplayBuffer(16, {"stamp": np.int64}, budget=budget)
             ids = np.arange(200_000)
             buffer.insert(ids, stamp=ids)
             before, (held, _) = buffer.nbytes, tracemalloc.get_traced_memory()
@@ -320,17 +320,17 @@ def test_to_keep_some_gives_the_room_of_the_others_back():
             assert buffer.nbytes == before // 10
             assert buffer.events([0, 19_999]).columns["stamp"].tolist() == [7, 199_997]
             assert buffer.counts.tolist() == [1] * 20_000
-            if room is None:  # nor are they held twice on the way
+            if budget is None:  # nor are they held twice on the way
                 assert after < held - 0.8 * before
                 assert peak < held + 0.4 * before
     finally:
         tracemalloc.stop()
-    assert room.mapped == buffer.nbytes
+    assert budget.mapped == buffer.nbytes
 
 
 def test_an_id_that_was_dropped_comes_again_with_nothing():
-    for room in (None, Room(budget=0)):
-        buffer = ReplayBuffer(2, PAIR, room=room)
+    for budget in (None, MemoryBudget(budget=0)):
+        buffer = ReplayBuffer(2, PAIR, budget=budget)
         buffer.insert([0, 1, 1, 1], partner=[5, 6, 7, 8], target=[1.0, 2.0, 3.0, 4.0])
         views = buffer.counts, buffer.state_dict()
         buffer.keep([1])
@@ -357,8 +357,8 @@ def test_ids_to_keep_must_ascend(ids):
 @given(st.lists(st.tuples(few, few, st.integers(-1, 5)), max_size=30), st.data())
 def test_what_a_column_refers_to_can_be_renumbered(events, data):
     numbers = np.array([data.draw(st.integers(-1, 5)) for _ in range(6)])
-    for room in (None, Room(budget=0)):
-        buffer = ReplayBuffer(3, {"one": np.int32, "two": (np.int32, 2)}, room=room)
+    for budget in (None, MemoryBudget(budget=0)):
+        buffer = ReplayBuffer(3, {"one": np.int32, "two": (np.int32, 2)}, budget=budget)
         ids, one, other = (list(part) for part in zip(*events, strict=True)) if events else [[]] * 3
         pairs = np.array([one, other], np.int32).T.reshape(-1, 2)
         buffer.insert(ids, one=other, two=pairs)
@@ -410,4 +410,4 @@ def test_a_folder_that_cannot_be_written_is_explained(tmp_path):
     file = Path(tmp_path, "file")
     file.touch()
     with pytest.raises(CelrecError, match=r"^memory: files in .*file.* nothing can be written"):
-        ReplayBuffer(2, PAIR, ids=1, room=Room(0, file))
+        ReplayBuffer(2, PAIR, ids=1, budget=MemoryBudget(0, file))

@@ -43,8 +43,8 @@ class SlowSeen:
 
 Numbers = st.integers(-1, 8)
 Pairs = st.lists(st.tuples(Numbers, Numbers), max_size=40)
-Kept = st.none() | st.sets(st.integers(0, 8)).map(sorted)
-Steps = st.lists(Pairs | st.tuples(Kept, Kept, st.just("keep")), max_size=6)
+SavedEstimator = st.none() | st.sets(st.integers(0, 8)).map(sorted)
+Steps = st.lists(Pairs | st.tuples(SavedEstimator, SavedEstimator, st.just("keep")), max_size=6)
 
 
 def assert_same(seen, slow):

@@ -12,7 +12,7 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.registry import describe_embedding, make_embedding, smallest_description
-from celrec.runtime.memory_budget import Room
+from celrec.runtime.memory_budget import MemoryBudget
 
 MAKERS = {
     "full": lambda: FullEmbedding(4, 2),
@@ -30,7 +30,7 @@ steps = st.lists(
 )
 
 
-def take(table, step, value, room):
+def take(table, step, value, budget):
     if step == "grow":
         table.grow(table.num_embeddings + value)
     elif step == "keep":
@@ -49,11 +49,11 @@ def take(table, step, value, room):
     elif step == "load":
         other = make_embedding(
             describe_embedding(table)
-            if room is None
+            if budget is None
             else smallest_description(describe_embedding(table))
         )
-        if room is not None:
-            other.live_in(room)
+        if budget is not None:
+            other.use_budget(budget)
         other.load_state_dict(table.state_dict())
         return other
     return table
@@ -62,11 +62,11 @@ def take(table, step, value, room):
 @pytest.mark.parametrize("kind", MAKERS)
 @given(steps=steps, budget=st.sampled_from([0, 100, 10**6]))
 def test_whatever_happens_to_a_table_in_a_room_it_is_what_another_is(kind, steps, budget):
-    plain, room = MAKERS[kind](), Room(budget)
+    plain, budget = MAKERS[kind](), MemoryBudget(budget)
     roomy = copy.deepcopy(plain)
-    roomy.live_in(room)
+    roomy.use_budget(budget)
     for step, value in steps:
-        plain, roomy = take(plain, step, value, None), take(roomy, step, value, room)
+        plain, roomy = take(plain, step, value, None), take(roomy, step, value, budget)
         states = plain.state_dict(), roomy.state_dict()
         assert [*states[0]] == [*states[1]]
         for one, other in zip(*(state.values() for state in states), strict=True):
@@ -74,17 +74,17 @@ def test_whatever_happens_to_a_table_in_a_room_it_is_what_another_is(kind, steps
             assert torch.equal(one, other)
         ids = torch.arange(-1, plain.num_embeddings + 2)
         assert torch.equal(plain(ids), roomy(ids))
-        assert room.held <= budget
+        assert budget.held <= budget
 
 
 def test_a_copy_of_a_table_is_in_memory_and_free_of_it():
-    room, table = Room(0), PosteriorEmbedding(1000, 2, rows=4)
-    table.live_in(room)
-    assert room.mapped == table.evidence.nbytes
+    budget, table = MemoryBudget(0), PosteriorEmbedding(1000, 2, rows=4)
+    table.use_budget(budget)
+    assert budget.mapped == table.evidence.nbytes
     twin = copy.deepcopy(table)
     twin.grow(2000)
     twin.evidence[:] = 9
     assert not table.evidence.any()
-    assert room.mapped == table.evidence.nbytes
+    assert budget.mapped == table.evidence.nbytes
     table.grow(3000)
-    assert room.mapped == table.evidence.nbytes == 3001 * 4
+    assert budget.mapped == table.evidence.nbytes == 3001 * 4

@@ -122,7 +122,9 @@ def test_what_was_trained_can_be_saved_loaded_and_saved_again(log, fitted, tmp_p
     for one in (again, third):
         assert one.recommend(k=3).equals(fitted.recommend(k=3))
         assert (one.plan, one.picked) == (fitted.plan, fitted.picked)
-    assert load_run(tmp_path / "again").judgements.equals(fitted._known().judgements)
+    assert load_run(tmp_path / "again").validation_records.equals(
+        fitted._known().validation_records
+    )
     again.fit(log[:500]).save(tmp_path / "run")  # one that is there is replaced
     assert Recommender.load(tmp_path / "run")._known().users["interactions"].sum() == 500
 

@@ -13,7 +13,7 @@ from celrec.offline.fit import validate
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     how = PRESETS["nmf"]["default"]
-    short = replace(how.schedule, steps=6, judge_every=2)
+    short = replace(how.schedule, steps=6, validate_every=2)
     monkeypatch.setitem(PRESETS["nmf"], "default", replace(how, schedule=short))
 
 
@@ -148,7 +148,7 @@ def test_cel_with_no_more_bytes_is_told_beside_each_rival(log):
 
 def test_conversions_are_told_by_the_area_under_the_curve(log, monkeypatch):
     how = PRESETS["deepfm"]["scratch"]
-    short = replace(how, schedule=replace(how.schedule, steps=2, judge_every=1))
+    short = replace(how, schedule=replace(how.schedule, steps=2, validate_every=1))
     monkeypatch.setitem(PRESETS["deepfm"], "scratch", short)
     plan = Plan(model="deepfm", loss="cross-entropy", positive=float(log.target.mean()), rank=4)
     first, second = Comparison(log, plan, ["modulo", "robe"], ["5"]).run()

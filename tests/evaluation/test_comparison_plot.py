@@ -1,12 +1,12 @@
 import pytest
 
 from celrec import CelrecError
-from celrec.evaluation.comparison import Standing
+from celrec.evaluation.comparison import ComparisonRow
 from celrec.evaluation.comparison_plot import draw_comparison
 
 
 def standing(embedding, compression, mean, table, error=None):
-    return Standing(
+    return ComparisonRow(
         embedding=embedding,
         compression=compression,
         ticks="✓✓✓",

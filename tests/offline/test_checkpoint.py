@@ -14,7 +14,7 @@ from celrec.config.presets import PRESETS
 from celrec.offline import checkpoint as checkpoint_module
 from celrec.offline.checkpoint import Checkpoint
 from celrec.offline.fit import fit
-from celrec.offline.gradient_descent import Descent
+from celrec.offline.gradient_descent import DescentConfig
 from celrec.offline.training import OfflineTraining
 from celrec.runtime.state_file import load_state, save_state
 
@@ -39,8 +39,8 @@ def quick():
         for presets in PRESETS.values():
             for name, how in presets.items():
                 every = 3 if name == "default" else 7
-                schedule = replace(how.schedule, steps=24, judge_every=every, patience=4)
-                personal = replace(how.personal, steps=15, judge_every=every, patience=4)
+                schedule = replace(how.schedule, steps=24, validate_every=every, patience=4)
+                personal = replace(how.personal, steps=15, validate_every=every, patience=4)
                 patch.setitem(presets, name, replace(how, schedule=schedule, personal=personal))
         yield
 
@@ -59,14 +59,14 @@ def never_stopped(plan):
     return fitted, stages
 
 
-def fit_until(plan, path, judgements):
+def fit_until(plan, path, validation_records):
     """Train, and stop for good at the given judgement of this attempt."""
     seen = 0
 
     def watch(_, __):
         nonlocal seen
         seen += 1
-        if seen == judgements:
+        if seen == validation_records:
             raise Stopped
 
     checkpoint = Checkpoint(path, asdict(plan), resume=True, every=0.0)
@@ -75,7 +75,7 @@ def fit_until(plan, path, judgements):
 
 def assert_same(one, two):
     # NaN, where nobody judges, is not equal to itself.
-    assert repr(one.judgements) == repr(two.judgements)
+    assert repr(one.validation_records) == repr(two.validation_records)
     assert repr(one.chosen) == repr(two.chosen)
     assert one.growth == two.growth
     first, second = one.model.state_dict(), two.model.state_dict()
@@ -132,7 +132,7 @@ def test_a_stage_begins_with_new_rows_or_with_those_there_are(fresh):
     plan = Plan("cel", "5", rank=3)
     model = make_model(split().train, plan)
     before = model.users.weight.detach().abs_().clone()
-    how = replace(plan.settings(), solver=Descent(learning_rate=0.0))
+    how = replace(plan.settings(), solver=DescentConfig(learning_rate=0.0))
     training = OfflineTraining(model, split().train, split().valid, how)
     Checkpoint().run("stage", training, lambda *_: None, fresh=fresh)
     assert torch.equal(model.users.weight, before) != fresh
@@ -143,8 +143,8 @@ def test_the_best_judgement_is_given_and_not_the_last():
     noise = (replace(part, target=rng.normal(3, 1, len(part))) for part in _learned())
     training = OfflineTraining(make_model(split().train, plan), *noise, plan.settings())
     best = Checkpoint().run("stage", training, lambda *_: None)
-    assert best == min(training.judgements, key=lambda judgement: judgement.valid_loss)
-    assert best != training.judgements[-1]
+    assert best == min(training.validation_records, key=lambda record: record.valid_loss)
+    assert best != training.validation_records[-1]
 
 
 def _learned():
@@ -188,16 +188,16 @@ def test_the_state_is_kept_as_often_as_asked_for_and_at_the_end(tmp_path, monkey
     monkeypatch.setattr(checkpoint_module.time, "monotonic", monotonic)
     monkeypatch.setattr(checkpoint_module, "save_state", save)
     checkpoint, training = stage(path=tmp_path / "state", every=0.0)
-    judgements = len(training.judgements)
-    assert saved == [*range(1, judgements + 1), judgements]
+    validation_records = len(training.validation_records)
+    assert saved == [*range(1, validation_records + 1), validation_records]
     assert checkpoint.begun
     saved.clear()
     stage(path=tmp_path / "state", every=1e9)
-    assert saved == [judgements]
+    assert saved == [validation_records]
     saved.clear()
     # The clock is asked at each judgement, and when something was saved.
     stage(path=tmp_path / "state", every=3.0)
-    assert saved == [*range(3, judgements + 1, 3), judgements]
+    assert saved == [*range(3, validation_records + 1, 3), validation_records]
 
 
 def test_a_state_is_removed_when_it_is_not_needed_any_more(tmp_path):

@@ -11,12 +11,16 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
-from celrec.offline.pair_statistics import DenseCollapse, SparseCollapse, collapse
+from celrec.offline.pair_statistics import (
+    DensePairStatistics,
+    SparsePairStatistics,
+    make_pair_statistics,
+)
 from celrec.recommender.kernels import candidate_losses, member_gradients, normal_equations
 from tests.data.logs import logs
 
 DIM = 3
-FORMS = [DenseCollapse, SparseCollapse]
+FORMS = [DensePairStatistics, SparsePairStatistics]
 
 
 @st.composite
@@ -241,7 +245,7 @@ def test_one_cell_of_the_dense_form_may_have_more_interactions_than_float32_can_
     users, items = FullEmbedding(1, 1), FullEmbedding(1, 1)
     predicted = float(users.weight.detach()[0] @ items.weight.detach()[0])
     expected = size * (predicted - 3.3) ** 2
-    loss, *_ = DenseCollapse(log, users, items).loss_and_slopes()
+    loss, *_ = DensePairStatistics(log, users, items).loss_and_slopes()
     assert loss == pytest.approx(expected, rel=1e-5)
 
 
@@ -249,9 +253,9 @@ def test_the_form_is_dense_where_pairs_of_rows_are_few_for_the_log():
     log = Planted(rows=1_000, users=100, items=100, item_clusters=2).interactions()
     few = ClusteredEmbedding(log.num_users, 2, max_clusters=10)
     many = FullEmbedding(log.num_items, 2)
-    assert type(collapse(log, few, many)) is DenseCollapse
-    assert type(collapse(log, many, many)) is SparseCollapse
-    check(collapse(log, few, many), log, few, many)
+    assert type(make_pair_statistics(log, few, many)) is DensePairStatistics
+    assert type(make_pair_statistics(log, many, many)) is SparsePairStatistics
+    check(make_pair_statistics(log, few, many), log, few, many)
 
 
 @st.composite

@@ -30,7 +30,7 @@ def quick(monkeypatch):
         how = replace(
             PRESETS[model]["default"],
             schedule=schedule,
-            personal=Schedule(20, 0, 0, 0, judge_every=1),
+            personal=Schedule(20, 0, 0, 0, validate_every=1),
         )
         monkeypatch.setitem(PRESETS[model], "default", how)
 
@@ -105,20 +105,20 @@ def test_the_same_plan_gives_the_same_model_and_another_seed_another(split):
 def test_what_comes_out_is_trained_on_all_for_the_steps_that_were_chosen(split, personalise):
     plan = Plan("cel", "5", rank=4, personalise=personalise)
     watched = []
-    fitted = fit(split, plan, lambda stage, judgement: watched.append((stage, judgement)))
+    fitted = fit(split, plan, lambda stage, record: watched.append((stage, record)))
     stages = ["choose", "personalise"][: 1 if personalise == "none" else 2]
-    assert list(fitted.judgements) == list(fitted.chosen) == stages
+    assert list(fitted.validation_records) == list(fitted.chosen) == stages
     for stage in stages:
-        assert fitted.judgements[stage] == [j for s, j in watched if s == stage]
-        best = min(fitted.judgements[stage], key=lambda judgement: judgement.valid_loss)
+        assert fitted.validation_records[stage] == [j for s, j in watched if s == stage]
+        best = min(fitted.validation_records[stage], key=lambda record: record.valid_loss)
         assert fitted.chosen[stage] == best
-    anew = [judgement.step for stage, judgement in watched if stage.endswith("anew")]
+    anew = [record.step for stage, record in watched if stage.endswith("anew")]
     assert anew == [fitted.chosen[stage].step for stage in stages]
     assert fitted.steps == sum(anew)
     assert fitted.valid_loss == fitted.chosen[stages[-1]].valid_loss
     refit = make_model(split.train_and_valid(), replace(plan, personalise="none"))
     how = plan.settings()
-    steps = replace(how.schedule, steps=anew[0], judge_every=anew[0])
+    steps = replace(how.schedule, steps=anew[0], validate_every=anew[0])
     training = OfflineTraining(
         refit, split.train_and_valid(), split.test[:0], replace(how, schedule=steps)
     )
@@ -154,7 +154,7 @@ def test_who_has_data_enough_gets_a_row(split, side, model, personalise, above):
         assert len(table.weight) == table.num_rows
     assert set(fitted.chosen) == {"choose", "personalise"}
     # It goes on from what the clusters have learned, and tells so from the first step on.
-    assert fitted.judgements["personalise"][0].train_loss < 0.5 * np.var(split.train.target)
+    assert fitted.validation_records["personalise"][0].train_loss < 0.5 * np.var(split.train.target)
 
 
 # As many clusters as validation data call for.
@@ -240,7 +240,7 @@ def test_frozen_clusters_are_those_of_the_start(split, start, model):
         expected = starting_clusters(start, everything, side, 3)
         assert table.assignment[:-1].tolist() == expected.tolist()
         assert table.num_clusters == table.max_clusters == expected.max() + 1
-    assert all(judgement.moved == 0 for judgement in fitted.judgements["choose"])
+    assert all(record.moved == 0 for record in fitted.validation_records["choose"])
 
 
 @pytest.mark.usefixtures("quick")
@@ -255,7 +255,7 @@ def test_clusters_of_a_run_can_be_kept(split, tmp_path):
 @pytest.mark.usefixtures("quick")
 def test_clusters_grow_from_those_of_the_start(split):
     fitted = fit(split, Plan("cel", "9", rank=3, start="ratings:4"))
-    assert all(judgement.clusters >= 4 for judgement in fitted.judgements["choose"])
+    assert all(record.clusters >= 4 for record in fitted.validation_records["choose"])
     assert fitted.model.items.num_clusters <= 9
     assert fitted.model.items.parent[:4].tolist() == [-1] * 4
 
@@ -293,7 +293,7 @@ def test_without_validation_data_all_steps_are_taken_and_nothing_is_said_about_e
     fitted = fit(nothing, Plan("cel", "5", rank=3, personalise=personalise))
     assert fitted.valid_loss is None
     assert fitted.steps == (30 if personalise == "none" else 50)
-    assert all(math.isnan(judgement.valid_loss) for judgement in fitted.judgements["choose"])
+    assert all(math.isnan(record.valid_loss) for record in fitted.validation_records["choose"])
     assert error(fitted.model, split.test) < np.var(split.test.target)
 
 
@@ -305,7 +305,7 @@ def test_auto_without_validation_data_is_told(split):
 
 @pytest.mark.parametrize("embedding", ["full", "modulo", "cel"])
 def test_a_preset_that_diverges_is_told(split, embedding, monkeypatch):
-    short = replace(PRESETS["nmf"]["paper"], schedule=Schedule(steps=20, judge_every=10))
+    short = replace(PRESETS["nmf"]["paper"], schedule=Schedule(steps=20, validate_every=10))
     monkeypatch.setitem(PRESETS["nmf"], "paper", short)
     large = Split(*(replace(part, target=part.target * 1e4) for part in _parts(split)))
     with pytest.raises(CelrecError, match="diverged") as told:
@@ -344,7 +344,7 @@ def test_who_learned_online_got_rows_of_their_own_on_the_way(split, preset):
         return replace(how, schedule=replace(how.schedule, steps=2))
 
     fitted = fit(split, plan, change=short)
-    assert list(fitted.judgements) == ["choose"]
+    assert list(fitted.validation_records) == ["choose"]
     assert fitted.steps <= 2
     items = fitted.model.whole_tables["items"]
     warm = torch.from_numpy(split.train_and_valid().item_counts > 20)

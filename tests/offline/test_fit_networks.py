@@ -36,8 +36,10 @@ def quick():
                 moves = {"split_every": 1, "growth": 0.3, "reassign_every": 2}
                 if how.takes_over == ROWS:
                     moves = {"split_every": 0, "reassign_every": 0}
-                schedule = replace(how.schedule, steps=steps, judge_every=2, **moves)
-                how = replace(how, schedule=schedule, personal=Schedule(4, 0, 0, 0, judge_every=2))
+                schedule = replace(how.schedule, steps=steps, validate_every=2, **moves)
+                how = replace(
+                    how, schedule=schedule, personal=Schedule(4, 0, 0, 0, validate_every=2)
+                )
                 if model in MODELS and how.takes_over != ROWS:
                     how = replace(how, solver=replace(how.solver, rounds=4, learning_rate=0.03))
                 patch.setitem(presets, name, how)
@@ -85,17 +87,17 @@ def error(model, rows):
 def test_every_network_learns_something(model, columns):
     parts, watched = split(columns), []
     plan = plan_of(model)
-    fitted = fit(parts, plan, lambda stage, judgement: watched.append((stage, judgement)))
+    fitted = fit(parts, plan, lambda stage, record: watched.append((stage, record)))
     assert error(fitted.model, parts.test) < np.var(parts.test.target)
     assert fitted.growth is None
     assert fitted.model.items.num_clusters > 1
     stages = ["choose", "finish"] if model in PRETRAINED else ["choose"]
-    assert list(fitted.judgements) == list(fitted.chosen) == stages
+    assert list(fitted.validation_records) == list(fitted.chosen) == stages
     for stage in stages:
-        assert fitted.judgements[stage] == [j for s, j in watched if s == stage]
-        best = min(fitted.judgements[stage], key=lambda judgement: judgement.valid_loss)
+        assert fitted.validation_records[stage] == [j for s, j in watched if s == stage]
+        best = min(fitted.validation_records[stage], key=lambda record: record.valid_loss)
         assert fitted.chosen[stage] == best
-    anew = [(stage, judgement.step) for stage, judgement in watched if stage.endswith("anew")]
+    anew = [(stage, record.step) for stage, record in watched if stage.endswith("anew")]
     assert [name for name, _ in anew] == ["train anew", "finish anew"][: len(stages)]
     assert [step for _, step in anew] == [fitted.chosen[stage].step for stage in stages]
     assert fitted.steps == sum(step for _, step in anew)
@@ -105,12 +107,12 @@ def test_every_network_learns_something(model, columns):
 @pytest.mark.parametrize("model", PRETRAINED)
 def test_what_is_finished_goes_on_from_the_factorisation(model):
     fitted = fit(split(), plan_of(model))
-    first = fitted.judgements["finish"][0]
+    first = fitted.validation_records["finish"][0]
     assert first.train_loss < 0.7 * np.var(split().train.target)
     # The clusters are those that the factorisation found.
     nmf = fit(split(), replace(plan_of(model).pretraining, features=True))
     assert torch.equal(fitted.model.items.assignment, nmf.model.items.assignment)
-    assert fitted.judgements["choose"] == nmf.judgements["choose"]
+    assert fitted.validation_records["choose"] == nmf.validation_records["choose"]
 
 
 @pytest.mark.parametrize("model", PRETRAINED)
@@ -121,15 +123,18 @@ def test_clusters_alone_can_be_taken_over(model):
     # The factorisation is the usual one, whatever the network is told.
     nmf = fit(split(), plan.pretraining)
     assert plan.pretraining == Plan(compression="5", model="nmf")
-    assert fitted.judgements["choose"] == nmf.judgements["choose"]
+    assert fitted.validation_records["choose"] == nmf.validation_records["choose"]
     items, learned = fitted.model.items, nmf.model.items
     assert items.num_clusters > 1
     assert torch.equal(items.assignment, learned.assignment)
     assert torch.equal(items.parent, learned.parent)
     assert items.embedding_dim == plan.dim + fitted.model.model.extra_columns
     # Rows begin from nothing.
-    assert fitted.judgements["finish"][0].train_loss > nmf.judgements["choose"][-1].train_loss
-    assert {judgement.moved for judgement in fitted.judgements["finish"]} == {0}
+    assert (
+        fitted.validation_records["finish"][0].train_loss
+        > nmf.validation_records["choose"][-1].train_loss
+    )
+    assert {record.moved for record in fitted.validation_records["finish"]} == {0}
 
 
 def test_clusters_of_further_columns_grow_beside_those_that_are_taken_over():
@@ -251,7 +256,7 @@ def test_clusters_can_be_given_and_kept():
         plan = plan_of("din", preset=preset, start="random:4", frozen=True)
         fitted = fit(split(), plan)
         assert fitted.model.items.num_clusters == 4
-        assert all(judgement.moved == 0 for judgement in fitted.judgements["choose"])
+        assert all(record.moved == 0 for record in fitted.validation_records["choose"])
 
 
 # Losses.
@@ -273,7 +278,7 @@ def test_other_losses_are_learned_without_a_factorisation(model, loss):
         assert set(parts.train.target.tolist()) == {0.0, 1.0}
     else:
         assert float(parts.train.target.min()) >= 3.5
-    assert all(j.valid_loss < 0.9 for j in fitted.judgements["choose"])
+    assert all(j.valid_loss < 0.9 for j in fitted.validation_records["choose"])
 
 
 def _scratch(model):
@@ -288,7 +293,7 @@ def test_without_validation_data_all_steps_are_taken():
     fitted = fit(nothing, plan_of("din"))
     assert fitted.valid_loss is None
     assert fitted.steps == 12 + 6
-    assert all(math.isnan(judgement.valid_loss) for judgement in fitted.judgements["finish"])
+    assert all(math.isnan(record.valid_loss) for record in fitted.validation_records["finish"])
 
 
 def test_a_log_without_times_and_with_unseen_ids_does_no_harm():
@@ -376,7 +381,7 @@ def test_training_that_is_stopped_now_and_then_comes_to_the_same(plan, tmp_path)
 def test_what_is_loaded_predicts_as_what_was_saved(plan, tmp_path):
     parts, fitted = split(columns=True), never_stopped(plan)
     learned = parts.train_and_valid()
-    save_run(tmp_path / "run", learned, fitted.model, plan, fitted.judgements, {}, {})
+    save_run(tmp_path / "run", learned, fitted.model, plan, fitted.validation_records, {}, {})
     run = load_run(tmp_path / "run")
     user, item = parts.test.user.copy(), parts.test.item.copy()
     user[::3], item[::4] = -1, -1
@@ -408,7 +413,9 @@ def test_what_people_did_before_makes_a_difference(tmp_path):
     early = replace(parts.test, timestamp=parts.test.timestamp - 10**9)
     model = fitted.model
     assert not torch.equal(model.predict(early), model.predict(parts.test))
-    save_run(tmp_path / "run", parts.train_and_valid(), model, plan, fitted.judgements, {}, {})
+    save_run(
+        tmp_path / "run", parts.train_and_valid(), model, plan, fitted.validation_records, {}, {}
+    )
     (tmp_path / "run/history.parquet").unlink()
     with pytest.raises(CelrecError, match="damaged run folder"):
         load_run(tmp_path / "run")

@@ -15,7 +15,7 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.offline.factorisation_solver import DotProductEvidence
-from celrec.offline.gradient_descent import OPTIMISERS, Descent, GradientDescent
+from celrec.offline.gradient_descent import OPTIMISERS, DescentConfig, GradientDescent
 from celrec.recommender.factorisation import Factorisation
 from tests.offline.test_least_squares import assert_resumes
 from tests.offline.test_residuals import SlowBiases
@@ -115,7 +115,7 @@ def assert_same_trajectory(log, how, steps, clusters, rtol):
 @settings(max_examples=25)
 @given(
     how=st.builds(
-        Descent,
+        DescentConfig,
         optimiser=st.sampled_from(list(OPTIMISERS)),
         learning_rate=st.just(1e-3),
         l2=st.floats(0, 5),
@@ -149,7 +149,7 @@ def test_a_step_is_the_step_of_autograd(how):
 @settings(max_examples=25)
 @given(
     how=st.builds(
-        Descent,
+        DescentConfig,
         optimiser=st.sampled_from(list(OPTIMISERS)),
         learning_rate=st.just(1e-3),
         l2=st.floats(0, 5),
@@ -194,7 +194,7 @@ def test_bounded_steps_are_short_enough_for_a_strong_pull():
     log = Planted(rows=400, users=20, items=30, dim=3).interactions()
     model = mixed_model(log, biased=False)
     before = model.items.weight.detach().clone()
-    how = Descent(learning_rate=0.1, projection="none", pull_to_anchor=1e5, bounded=True)
+    how = DescentConfig(learning_rate=0.1, projection="none", pull_to_anchor=1e5, bounded=True)
     descent = GradientDescent(model, log, how)
     for _ in range(20):
         descent.step()
@@ -206,7 +206,7 @@ def test_bounded_steps_are_short_enough_for_a_strong_pull():
 @pytest.mark.parametrize("biased", [False, True])
 def test_going_on_from_a_saved_state_is_never_to_have_stopped(optimiser, kind, biased, tmp_path):
     log = Planted(rows=400, users=20, items=30, dim=3).interactions()
-    how = Descent(optimiser, learning_rate=1e-2, average=False, bounded=optimiser == "gd")
+    how = DescentConfig(optimiser, learning_rate=1e-2, average=False, bounded=optimiser == "gd")
 
     def make(seed):
         if kind == "mixed":
@@ -222,13 +222,13 @@ def test_going_on_from_a_saved_state_is_never_to_have_stopped(optimiser, kind, b
 
 def test_the_collapsed_trajectory_is_the_plain_one_on_planted_data():
     log = Planted(rows=5000, users=100, items=120, dim=4, noise=0.3).interactions()
-    how = Descent(learning_rate=2e-4, l2=1.0, shrink_to_mean=5.0)
+    how = DescentConfig(learning_rate=2e-4, l2=1.0, shrink_to_mean=5.0)
     assert_same_trajectory(log, how, steps=200, clusters=10, rtol=1e-4)
 
 
 @pytest.mark.usefixtures("data_folder")
 def test_the_collapsed_trajectory_is_the_plain_one_on_ml_100k():
-    how = Descent(l2=4.0, shrink_to_mean=100.0)
+    how = DescentConfig(l2=4.0, shrink_to_mean=100.0)
     assert_same_trajectory(load_dataset("ml-100k"), how, steps=200, clusters=17, rtol=1e-4)
 
 
@@ -241,7 +241,7 @@ def test_averaging_with_a_row_for_each_id_is_plain_descent():
     single.users.load_state_dict(full.users.state_dict())
     with torch.no_grad():
         single.items.weight.copy_(full.items.weight[:30])
-    descents = [GradientDescent(model, log, Descent()) for model in (full, single)]
+    descents = [GradientDescent(model, log, DescentConfig()) for model in (full, single)]
     for _ in range(20):
         losses = [descent.step() for descent in descents]
         assert losses[0] == pytest.approx(losses[1], rel=1e-6)
@@ -250,15 +250,15 @@ def test_averaging_with_a_row_for_each_id_is_plain_descent():
 
 def test_wrong_names_are_told_with_the_choices():
     with pytest.raises(CelrecError, match="optimiser must be one of gd, adam"):
-        Descent(optimiser="sgd")
+        DescentConfig(optimiser="sgd")
     with pytest.raises(CelrecError, match="projection must be one of clip"):
-        Descent(projection="relu")
+        DescentConfig(projection="relu")
 
 
 @pytest.mark.parametrize("name", ["pull_to_anchor", "l2_biases"])
 def test_negative_strengths_are_told(name):
     with pytest.raises(CelrecError, match=f"{name} must not be negative, not -1"):
-        Descent(**{name: -1.0})
+        DescentConfig(**{name: -1.0})
 
 
 def test_bounded_steps_never_raise_the_loss_where_plain_ones_blow_up():
@@ -266,7 +266,7 @@ def test_bounded_steps_never_raise_the_loss_where_plain_ones_blow_up():
     losses = {}
     for bounded in (False, True):
         model = make(log, clusters=1)
-        how = Descent(learning_rate=0.05, l2=0.0, projection="none", bounded=bounded)
+        how = DescentConfig(learning_rate=0.05, l2=0.0, projection="none", bounded=bounded)
         descent = GradientDescent(model, log, how)
         losses[bounded] = [descent.step() for _ in range(30)]
     assert not losses[False][-1] < losses[False][0]
@@ -279,7 +279,7 @@ def test_bounds_leave_steps_alone_that_are_short_enough():
     log = Planted(rows=400, users=20, items=30, dim=3).interactions()
     models = [make(log, clusters=1) for _ in range(2)]
     for model, bounded in zip(models, (False, True), strict=True):
-        descent = GradientDescent(model, log, Descent(learning_rate=1e-6, bounded=bounded))
+        descent = GradientDescent(model, log, DescentConfig(learning_rate=1e-6, bounded=bounded))
         descent.step()
     assert torch.equal(models[0].users.weight, models[1].users.weight)
     assert torch.equal(models[0].items.weight, models[1].items.weight)

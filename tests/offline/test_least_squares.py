@@ -16,8 +16,8 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.offline import least_squares
-from celrec.offline.config import Offline, Schedule
-from celrec.offline.least_squares import AlternatingLeastSquares, LeastSquares
+from celrec.offline.config import OfflineConfig, Schedule
+from celrec.offline.least_squares import AlternatingLeastSquares, LeastSquaresConfig
 from celrec.offline.training import OfflineTraining
 from celrec.recommender.factorisation import Factorisation
 from celrec.recommender.kernels import solve_rows
@@ -26,7 +26,7 @@ from tests.data.logs import logs
 from tests.offline.test_collapse import FORMS, rows_and_targets, tables
 from tests.offline.test_residuals import SlowBiases
 
-PLAIN = LeastSquares(uncertainty=False)
+PLAIN = LeastSquaresConfig(uncertainty=False)
 SIDES = ("users", "items")
 
 
@@ -149,7 +149,7 @@ def best_non_negative(matrix, right):
 
 def make_solver(form, model, log, how):
     solver = AlternatingLeastSquares(model, log, how)
-    solver._collapsed = form(log, model.user_rows, model.item_rows)
+    solver._statistics = form(log, model.user_rows, model.item_rows)
     return solver
 
 
@@ -178,7 +178,7 @@ def test_plain_sweeps_are_ridge_solutions_from_a_loop_over_interactions(
     form, log, l2_users, l2_items, data
 ):
     model = data.draw(models(log))
-    how = LeastSquares(l2_users=l2_users, l2_items=l2_items, uncertainty=False)
+    how = LeastSquaresConfig(l2_users=l2_users, l2_items=l2_items, uncertainty=False)
     fast, slow = make_solver(form, model, log, how), SlowLeastSquares(model, log, how)
     for _ in range(3):
         slow.look()
@@ -203,7 +203,7 @@ def test_sweeps_with_uncertainty_are_those_of_a_loop_over_interactions_through_s
     form, log, l2_users, l2_items, biased, data
 ):
     model = data.draw(models(log, biased))
-    how = LeastSquares(l2_users=l2_users, l2_items=l2_items, l2_biases=2.0)
+    how = LeastSquaresConfig(l2_users=l2_users, l2_items=l2_items, l2_biases=2.0)
     fast, slow = make_solver(form, model, log, how), SlowLeastSquares(model, log, how)
     if biased:
         fast.residuals.start()
@@ -223,7 +223,7 @@ def test_sweeps_without_negative_values_are_those_of_a_loop_if_there_are_passes_
     log, uncertainty, data
 ):
     model = data.draw(models(log))
-    how = LeastSquares(uncertainty=uncertainty, non_negative=True)
+    how = LeastSquaresConfig(uncertainty=uncertainty, non_negative=True)
     fast, slow = AlternatingLeastSquares(model, log, how), SlowLeastSquares(model, log, how)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(least_squares, "_PASSES", 1000)
@@ -279,7 +279,7 @@ def sweep(model, log, how, sweeps):
 def test_the_penalised_error_never_rises(users, non_negative):
     log = PLANTED.interactions()
     model = make_model(log, users, "clustered")
-    how = LeastSquares(3.0, 2.0, uncertainty=False, non_negative=non_negative)
+    how = LeastSquaresConfig(3.0, 2.0, uncertainty=False, non_negative=non_negative)
     solver = AlternatingLeastSquares(model, log, how)
 
     def penalised():
@@ -327,7 +327,7 @@ def evidence_bound(model, log, solver):
 def test_with_uncertainty_the_bound_of_the_evidence_never_falls(users, items):
     log = PLANTED.interactions()
     model = make_model(log, users, items)
-    solver = AlternatingLeastSquares(model, log, LeastSquares())
+    solver = AlternatingLeastSquares(model, log, LeastSquaresConfig())
     bounds = []
     for _ in range(30):
         solver.step()
@@ -339,13 +339,15 @@ def test_with_uncertainty_the_bound_of_the_evidence_never_falls(users, items):
 def test_a_step_tells_the_squared_error_before_it():
     log = PLANTED.interactions()
     model = make_model(log, "full", "clustered")
-    solver = AlternatingLeastSquares(model, log, LeastSquares())
+    solver = AlternatingLeastSquares(model, log, LeastSquaresConfig())
     for _ in range(3):
         before = error(model, log) * len(log)
         assert solver.step() == pytest.approx(before, rel=1e-4)
 
 
-@pytest.mark.parametrize("how", [PLAIN, LeastSquares(), LeastSquares(non_negative=True)])
+@pytest.mark.parametrize(
+    "how", [PLAIN, LeastSquaresConfig(), LeastSquaresConfig(non_negative=True)]
+)
 @pytest.mark.parametrize("kind", ["full", "clustered", "modulo", "mixed"])
 def test_rows_are_solved_for_in_batches_as_all_at_once(how, kind, monkeypatch):
     log = PLANTED.interactions()
@@ -419,7 +421,7 @@ def test_no_value_is_negative_if_that_is_asked_for(users, uncertainty):
         model.users.weight.normal_()
         model.items.weight.normal_()
     solver = AlternatingLeastSquares(
-        model, log, LeastSquares(uncertainty=uncertainty, non_negative=True)
+        model, log, LeastSquaresConfig(uncertainty=uncertainty, non_negative=True)
     )
     for _ in range(5):
         solver.step()
@@ -429,9 +431,9 @@ def test_no_value_is_negative_if_that_is_asked_for(users, uncertainty):
 
 
 HOWS = {
-    "plain": LeastSquares(1e-3, 1e-4, 1e-3, uncertainty=False),
-    "uncertain": LeastSquares(),
-    "non-negative": LeastSquares(non_negative=True),
+    "plain": LeastSquaresConfig(1e-3, 1e-4, 1e-3, uncertainty=False),
+    "uncertain": LeastSquaresConfig(),
+    "non-negative": LeastSquaresConfig(non_negative=True),
 }
 
 
@@ -454,7 +456,9 @@ def test_planted_data_without_noise_are_fitted(how, biased, clusters):
     assert error(model, log) < limit * float(log.target.var())
 
 
-@pytest.mark.parametrize("how", [PLAIN, LeastSquares(), LeastSquares(non_negative=True)])
+@pytest.mark.parametrize(
+    "how", [PLAIN, LeastSquaresConfig(), LeastSquaresConfig(non_negative=True)]
+)
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("factor", [10.0, 0.1])
 def test_ratings_on_another_scale_are_predicted_alike(how, biased, factor):
@@ -482,7 +486,9 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("how", [PLAIN, LeastSquares(), LeastSquares(non_negative=True)])
+@pytest.mark.parametrize(
+    "how", [PLAIN, LeastSquaresConfig(), LeastSquaresConfig(non_negative=True)]
+)
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("odd", ODD)
 def test_odd_logs_are_fitted_sensibly(odd, how, biased):
@@ -505,25 +511,25 @@ def test_ratings_with_little_spread_about_a_large_mean_give_finite_rows():
     log = replace(log, target=log.target + 1000)
     model = Factorisation(FullEmbedding(log.num_users, 8), FullEmbedding(log.num_items, 8))
     model.initialise(torch.Generator().manual_seed(0))
-    sweep(model, log, LeastSquares(), 60)
+    sweep(model, log, LeastSquaresConfig(), 60)
     assert error(model, log) < float(log.target.var())
 
 
-@pytest.mark.parametrize("how", [PLAIN, LeastSquares()])
+@pytest.mark.parametrize("how", [PLAIN, LeastSquaresConfig()])
 @pytest.mark.parametrize("biased", [False, True])
 def test_an_empty_log_leaves_finite_rows(how, biased):
     log = PLANTED.interactions()[:0]
     sweep(make_model(log, "full", "clustered", biased), log, how, 3)
 
 
-@pytest.mark.parametrize("how", [PLAIN, LeastSquares()])
+@pytest.mark.parametrize("how", [PLAIN, LeastSquaresConfig()])
 def test_interactions_with_unseen_ids_do_not_count(how):
     known = PLANTED.interactions()
     rows = known.to_frame()
     strangers = rows.with_columns(user=rows["user"] + 1000, target=rows["target"] + 50)
     more = read({c: [*rows[c], *strangers[c]] for c in ("user", "item", "target")}, like=known)
     assert (more.user < 0).sum() == len(known)
-    settings_ = Offline(how, Schedule(steps=6, split_every=2, judge_every=3))
+    settings_ = OfflineConfig(how, Schedule(steps=6, split_every=2, validate_every=3))
     found = []
     for log in (known, more):
         model = make_model(known, "full", "clustered")
@@ -534,7 +540,7 @@ def test_interactions_with_unseen_ids_do_not_count(how):
     assert torch.equal(*found)
 
 
-@pytest.mark.parametrize("how", [PLAIN, LeastSquares()])
+@pytest.mark.parametrize("how", [PLAIN, LeastSquaresConfig()])
 @pytest.mark.parametrize("noise", [0.0, 0.3])
 @pytest.mark.parametrize("items", ["full", "clustered"])
 def test_a_row_without_interactions_is_the_mean_row_as_it_was(how, noise, items):
@@ -556,7 +562,7 @@ def test_a_row_without_interactions_is_the_mean_row_as_it_was(how, noise, items)
             assert mean.norm() > 0.1
 
 
-@pytest.mark.parametrize("how", [PLAIN, LeastSquares()])
+@pytest.mark.parametrize("how", [PLAIN, LeastSquaresConfig()])
 def test_a_shared_row_without_interactions_stays_at_its_anchor(how):
     log = PLANTED.interactions()
     log = log[log.item % 3 == 0]  # those that have rows of their own
@@ -576,7 +582,7 @@ def test_rows_of_a_mixed_table_are_drawn_to_where_they_were():
     for strength in (1e-3, 1.0, 1e6):
         model = make_model(log, "mixed", "mixed")
         before = [table.weight.detach().clone() for table in (model.users, model.items)]
-        sweep(model, log, LeastSquares(strength, strength, uncertainty=False), 5)
+        sweep(model, log, LeastSquaresConfig(strength, strength, uncertainty=False), 5)
         after = [table.weight.detach() for table in (model.users, model.items)]
         apart.append(max(float((b - a).norm()) for a, b in zip(before, after, strict=True)))
     assert apart[0] > 2 * apart[1] > 1000 * apart[2]
@@ -617,7 +623,9 @@ def assert_resumes(make, solver_of, folder, steps=(3, 2)):
         assert torch.equal(two.state_dict()[name], value), name
 
 
-@pytest.mark.parametrize("how", [PLAIN, LeastSquares(), LeastSquares(non_negative=True)])
+@pytest.mark.parametrize(
+    "how", [PLAIN, LeastSquaresConfig(), LeastSquaresConfig(non_negative=True)]
+)
 @pytest.mark.parametrize("items", ["clustered", "full", "mixed"])
 @pytest.mark.parametrize("biased", [False, True])
 def test_going_on_from_a_saved_state_is_never_to_have_stopped(how, items, biased, tmp_path):
@@ -631,7 +639,9 @@ def test_going_on_from_a_saved_state_is_never_to_have_stopped(how, items, biased
 
 def test_the_state_that_was_given_is_not_changed_by_further_steps():
     log = PLANTED.interactions()
-    solver = AlternatingLeastSquares(make_model(log, "full", "clustered"), log, LeastSquares())
+    solver = AlternatingLeastSquares(
+        make_model(log, "full", "clustered"), log, LeastSquaresConfig()
+    )
     solver.step()
     state = solver.state_dict()
     before = copy.deepcopy(state)
@@ -653,7 +663,7 @@ def test_the_state_that_was_given_is_not_changed_by_further_steps():
 )
 def test_wrong_settings_are_told(wrong, message):
     with pytest.raises(CelrecError, match=message):
-        LeastSquares(**wrong)
+        LeastSquaresConfig(**wrong)
 
 
 @pytest.mark.parametrize("non_negative", [False, True])
@@ -662,7 +672,7 @@ def test_deviations_are_roots_of_the_covariances_after_a_sweep(non_negative):
     items = ClusteredEmbedding(log.num_items, 3, max_clusters=3)
     items.start_from(torch.arange(log.num_items) % 3)
     model = Factorisation(FullEmbedding(log.num_users, 3), items)
-    how = LeastSquares(non_negative=non_negative)
+    how = LeastSquaresConfig(non_negative=non_negative)
     solver = AlternatingLeastSquares(model, log, how)
     solver.start(0)
     for _ in range(60):  # to a fixed point, where another sweep would find the same covariances
@@ -687,7 +697,7 @@ def test_deviations_are_told_after_clusters_were_merged_too():
     items = ClusteredEmbedding(log.num_items, 3, max_clusters=3)
     items.start_from(torch.arange(log.num_items) % 3)
     model = Factorisation(FullEmbedding(log.num_users, 3), items)
-    solver = AlternatingLeastSquares(model, log, LeastSquares())
+    solver = AlternatingLeastSquares(model, log, LeastSquaresConfig())
     solver.start(0)
     solver.step()
     items.merge(0, 2)

@@ -18,8 +18,8 @@ from celrec.models.dien import DIEN
 from celrec.models.din import DIN
 from celrec.models.losses import LOSSES, rating_and_conversion
 from celrec.models.mmoe import MMoE
-from celrec.offline.config import Offline, Schedule
-from celrec.offline.minibatch import Minibatch, MinibatchDescent
+from celrec.offline.config import OfflineConfig, Schedule
+from celrec.offline.minibatch import MinibatchConfig, MinibatchDescent
 from celrec.offline.training import OfflineTraining
 from celrec.recommender.feature_tables import FeatureTables
 from celrec.recommender.id_model import IdModel
@@ -56,7 +56,7 @@ def recommender(log, model=DeepFM, loss="squared-error", *, seed=0, clusters=4, 
 
 
 def trainer(model, log, seed=0, **how):
-    return MinibatchDescent(model, log, Minibatch(**how), seed)
+    return MinibatchDescent(model, log, MinibatchConfig(**how), seed)
 
 
 def numbers_of(model):
@@ -78,27 +78,27 @@ def assert_same_state(one, two):
 @pytest.mark.parametrize("value", [0, -1, float("nan")])
 def test_what_must_be_positive_is_told(name, value):
     with pytest.raises(CelrecError, match=f"{name} must be positive, not {value}"):
-        Minibatch(**{name: value})
+        MinibatchConfig(**{name: value})
 
 
 def test_penalties_are_not_negative():
-    Minibatch(l2=0.0)
+    MinibatchConfig(l2=0.0)
     with pytest.raises(CelrecError, match="l2 must not be negative"):
-        Minibatch(l2=-0.5)
+        MinibatchConfig(l2=-0.5)
 
 
 @pytest.mark.parametrize("averaging", [-0.1, 1.0, 2.0])
 def test_an_average_forgets_something_and_not_more_than_all(averaging):
-    Minibatch(averaging=0.0)
+    MinibatchConfig(averaging=0.0)
     with pytest.raises(CelrecError, match=r"averaging must lie in \[0, 1\), not"):
-        Minibatch(averaging=averaging)
+        MinibatchConfig(averaging=averaging)
 
 
 # One batch after the other.
 
 
 class SlowAdam:
-    """Adam as its paper writes it, on the loss as `Minibatch` writes it, number by number."""
+    """Adam as its paper writes it, on the loss as `MinibatchConfig` writes it, number by number."""
 
     def __init__(self, model, log, how):
         self.model, self.log, self.how = model, log, how
@@ -141,7 +141,7 @@ class SlowAdam:
 @settings(max_examples=10)
 @given(
     how=st.builds(
-        Minibatch,
+        MinibatchConfig,
         learning_rate=st.just(1e-2),
         batch=st.just(10**6),
         rounds=st.just(1),
@@ -452,7 +452,7 @@ def kept_in_a_file(state, folder):
 )
 def test_going_on_from_a_state_is_never_to_have_stopped(kind, loss, keep, tmp_path):
     log = make_log(150, shops=True)
-    how = Minibatch(rounds=3, l2=0.5, averaging=0.9)
+    how = MinibatchConfig(rounds=3, l2=0.5, averaging=0.9)
 
     def fresh(seed):
         model = recommender(log, kind, loss, seed=seed, clusters=12, started=2)
@@ -489,8 +489,8 @@ def test_going_on_from_a_state_is_never_to_have_stopped(kind, loss, keep, tmp_pa
 
 def test_whole_training_goes_on_as_if_it_had_never_stopped(tmp_path):
     split = celrec.Split.random(make_log(400, shops=True))
-    schedule = Schedule(12, 2, 0.0, 3, judge_every=3)
-    how = Offline(solver=Minibatch(rounds=3, l2=0.1), schedule=schedule)
+    schedule = Schedule(12, 2, 0.0, 3, validate_every=3)
+    how = OfflineConfig(solver=MinibatchConfig(rounds=3, l2=0.1), schedule=schedule)
 
     def fresh(seed):
         model = recommender(split.train, DIEN, seed=seed, started=0)
@@ -499,11 +499,11 @@ def test_whole_training_goes_on_as_if_it_had_never_stopped(tmp_path):
     class Stopped(BaseException):
         pass
 
-    def stop_at(judgements):
+    def stop_at(validation_records):
         def watch(_):
-            nonlocal judgements
-            judgements -= 1
-            if not judgements:
+            nonlocal validation_records
+            validation_records -= 1
+            if not validation_records:
                 raise Stopped
 
         return watch
@@ -519,7 +519,7 @@ def test_whole_training_goes_on_as_if_it_had_never_stopped(tmp_path):
     resumed = fresh(1)
     resumed.load_state_dict(load_state(tmp_path / "state"))
     resumed.run()
-    assert resumed.judgements == whole.judgements
+    assert resumed.validation_records == whole.validation_records
     assert whole.grown_to == resumed.grown_to == {"items": 4}
     assert_same_state(numbers_of(resumed.model), numbers_of(whole.model))
 

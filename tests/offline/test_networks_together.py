@@ -12,7 +12,7 @@ import celrec
 from celrec import CelrecError, Plan, Planted, Split, fit
 from celrec.config.building import make_model
 from celrec.offline.training import OfflineTraining
-from celrec.runtime.communicator import Ranks, sum_gradients
+from celrec.runtime.communicator import Communicator, sum_gradients
 from celrec.runtime.state_file import load_state, save_state
 
 WORKER = """
@@ -63,15 +63,15 @@ def plan_of(name):
 
 
 def shorter(how):
-    schedule = replace(how.schedule, steps=9, judge_every=3, reassign_every=4, growth=0.3)
+    schedule = replace(how.schedule, steps=9, validate_every=3, reassign_every=4, growth=0.3)
     return replace(how, schedule=schedule)
 
 
-def trained(name, _, ranks=None):
+def trained(name, _, communicator=None):
     """What comes of a plan: predictions, clusters, and the loss on validation data."""
     plan = plan_of(name)
     log = plan.prepared(log_of(name))
-    fitted = fit(Split.random(log), plan, change=shorter, ranks=ranks)
+    fitted = fit(Split.random(log), plan, change=shorter, communicator=communicator)
     clusters = {
         key: value
         for key, value in fitted.model.state_dict().items()
@@ -93,15 +93,17 @@ def together(folder, name, size, script="trained"):
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(size)]
 
 
-def check_summed_gradients(ranks):
+def check_summed_gradients(communicator):
     first, all_, nobody = (torch.nn.Parameter(torch.zeros(2, 3)) for _ in range(3))
     frozen = torch.nn.Parameter(torch.zeros(1), requires_grad=False)
-    all_.grad = torch.full((2, 3), 1.0 + ranks.rank)
-    if ranks.first:
+    all_.grad = torch.full((2, 3), 1.0 + communicator.rank)
+    if communicator.first:
         first.grad = torch.arange(6.0).view(2, 3)
-    sum_gradients([first, frozen, all_, nobody], ranks)
+    sum_gradients([first, frozen, all_, nobody], communicator)
     assert torch.equal(first.grad, torch.arange(6.0).view(2, 3))
-    assert torch.equal(all_.grad, torch.full((2, 3), ranks.size * (ranks.size + 1) / 2))
+    assert torch.equal(
+        all_.grad, torch.full((2, 3), communicator.size * (communicator.size + 1) / 2)
+    )
     assert nobody.grad is None  # so that Adam does not move it
     assert frozen.grad is None
 
@@ -135,11 +137,13 @@ def test_so_do_four(tmp_path, name):
         check(state, expected)
 
 
-def training_of(name, ranks):
+def training_of(name, communicator):
     plan = plan_of(name)
     split = Split.random(plan.prepared(log_of(name)))
     how = shorter(plan.settings())
-    return OfflineTraining(make_model(split.train, plan), split.train, split.valid, how, ranks)
+    return OfflineTraining(
+        make_model(split.train, plan), split.train, split.valid, how, communicator
+    )
 
 
 def left_by(training):
@@ -150,30 +154,30 @@ class StoppedError(Exception):
     pass
 
 
-def stop(judgement):
-    if judgement.step == 6:
+def stop(record):
+    if record.step == 6:
         raise StoppedError
 
 
-def never_stopped(name, _, ranks):
-    training = training_of(name, ranks)
+def never_stopped(name, _, communicator):
+    training = training_of(name, communicator)
     training.start()
     training.run()
     return left_by(training)
 
 
-def stopped(name, folder, ranks):
-    training = training_of(name, ranks)
+def stopped(name, folder, communicator):
+    training = training_of(name, communicator)
     training.start()
     with pytest.raises(StoppedError):
         training.run(stop)
-    if ranks.first:
+    if communicator.first:
         save_state(f"{folder}/state", training.state_dict())
     return {}
 
 
-def gone_on(name, folder, ranks):
-    training = training_of(name, ranks)
+def gone_on(name, folder, communicator):
+    training = training_of(name, communicator)
     training.load_state_dict(load_state(f"{folder}/state"))
     training.run()
     return left_by(training)
@@ -187,7 +191,7 @@ def test_any_number_of_processes_can_go_on_with_what_two_have_left(tmp_path, nam
     together(folder, name, 2, "stopped")
     for state in together(folder, name, 2, "gone_on"):
         assert all(torch.equal(state[key], value) for key, value in expected.items())
-    check(gone_on(name, folder, Ranks.alone()), expected)
+    check(gone_on(name, folder, Communicator.alone()), expected)
     for state in together(folder, name, 4, "gone_on"):
         check(state, expected)
 
@@ -197,5 +201,5 @@ def test_tables_that_look_at_every_sample_are_trained_by_one(embedding):
     log = log_of("")
     plan = Plan(model="deepfm", rank=6, embedding=embedding, compression="20", preset="scratch")
     model = make_model(log, plan)
-    with pytest.raises(CelrecError, match=r"2 processes cannot train .* of items together"):
-        plan.settings().make_solver(model, log, Ranks(0, 2))
+    with pytest.raises(CelrecError, match=r"2 processes cannot train .* of items,"):
+        plan.settings().make_solver(model, log, Communicator(0, 2))

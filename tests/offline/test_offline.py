@@ -2,13 +2,13 @@ import pytest
 
 from celrec import CelrecError, Planted
 from celrec.embeddings.full import FullEmbedding
-from celrec.offline.config import Offline, Schedule
-from celrec.offline.gradient_descent import Descent, GradientDescent
-from celrec.offline.least_squares import AlternatingLeastSquares, LeastSquares
+from celrec.offline.config import OfflineConfig, Schedule
+from celrec.offline.gradient_descent import DescentConfig, GradientDescent
+from celrec.offline.least_squares import AlternatingLeastSquares, LeastSquaresConfig
 from celrec.recommender.factorisation import Factorisation
 
 
-@pytest.mark.parametrize("name", ["steps", "judge_every", "patience"])
+@pytest.mark.parametrize("name", ["steps", "validate_every", "patience"])
 @pytest.mark.parametrize("value", [0, -3])
 def test_wrong_schedules_are_told(name, value):
     with pytest.raises(CelrecError, match=f"{name} must be positive, not {value}"):
@@ -17,11 +17,11 @@ def test_wrong_schedules_are_told(name, value):
 
 @pytest.mark.parametrize(
     ("how", "solver"),
-    [(Descent(), GradientDescent), (LeastSquares(), AlternatingLeastSquares)],
+    [(DescentConfig(), GradientDescent), (LeastSquaresConfig(), AlternatingLeastSquares)],
 )
 def test_the_solver_is_the_one_that_is_asked_for(how, solver):
     log = Planted(rows=50, users=5, items=4, item_clusters=2).interactions()
     model = Factorisation(FullEmbedding(log.num_users, 2), FullEmbedding(log.num_items, 2))
-    made = Offline(solver=how).make_solver(model, log)
+    made = OfflineConfig(solver=how).make_solver(model, log)
     assert type(made) is solver
     assert made.how is how

@@ -14,17 +14,17 @@ from celrec.config.building import make_model
 from celrec.config.plan import Plan
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
-from celrec.offline.config import Offline, Schedule
-from celrec.offline.gradient_descent import Descent
+from celrec.offline.config import OfflineConfig, Schedule
+from celrec.offline.gradient_descent import DescentConfig
 from celrec.offline.training import OfflineTraining
 from celrec.recommender.factorisation import Factorisation
 from celrec.recommender.personalisation import personalise
 from celrec.runtime.state_file import load_state, save_state
 
 PLANTED = Planted(rows=20_000, users=200, items=300, dim=4, item_clusters=6, noise=0.3)
-HOW = Offline(
-    solver=Descent(learning_rate=1e-3, l2=0.1),
-    schedule=Schedule(steps=300, split_every=10, reassign_every=20, judge_every=25, patience=3),
+HOW = OfflineConfig(
+    solver=DescentConfig(learning_rate=1e-3, l2=0.1),
+    schedule=Schedule(steps=300, split_every=10, reassign_every=20, validate_every=25, patience=3),
     reassignment=Reassignment(keep=0.3),
 )
 
@@ -57,7 +57,7 @@ def trained(model, train, valid, how, watch=lambda _: None):
 
 
 def train(*words, **options):
-    return trained(*words, **options).judgements
+    return trained(*words, **options).validation_records
 
 
 def error(model, log):
@@ -81,11 +81,13 @@ def with_schedule(how, **changes):
 
 def test_the_model_left_is_the_one_that_validation_liked_best(split):
     model = model_for(split)
-    judgements = train(model, split.train, split.valid, HOW)
-    best = min(judgement.valid_loss for judgement in judgements)
+    validation_records = train(model, split.train, split.valid, HOW)
+    best = min(record.valid_loss for record in validation_records)
     assert error(model, split.valid) == pytest.approx(best, rel=1e-6)
     assert model.items.num_clusters == 6
-    assert [j.step for j in judgements] == list(range(25, judgements[-1].step + 1, 25))
+    assert [j.step for j in validation_records] == list(
+        range(25, validation_records[-1].step + 1, 25)
+    )
 
 
 def test_clusters_learn_what_a_mean_cannot(split):
@@ -132,13 +134,13 @@ def test_both_sides_can_be_clustered(split):
     model = Factorisation(users, ClusteredEmbedding(log.num_items, 8, max_clusters=6))
     training = trained(model, split.train, split.valid, HOW)
     assert model.users.num_clusters == 10
-    assert training.judgements[-1].valid_loss < training.judgements[0].valid_loss
+    assert training.validation_records[-1].valid_loss < training.validation_records[0].valid_loss
     assert training.grown_to == {"users": 10, "items": 6}
 
 
 def test_a_refit_takes_exactly_the_steps_it_is_told(split):
     model = model_for(split)
-    how = with_schedule(HOW, steps=40, judge_every=40)
+    how = with_schedule(HOW, steps=40, validate_every=40)
     train(model, split.train, split.train[:0], how)
     assert model.items.num_clusters == 5  # one at the start and a split at each tenth step
 
@@ -147,13 +149,13 @@ def test_training_without_validation_data_runs_to_the_end_and_leaves_the_last_st
     model, last = model_for(split), []
     how = with_schedule(HOW, steps=70, patience=1)
 
-    def watch(judgement):
-        assert math.isnan(judgement.valid_loss)
+    def watch(record):
+        assert math.isnan(record.valid_loss)
         last.append(model.items.weight.detach().clone())
 
     training = trained(model, split.train, split.valid[:0], how, watch)
-    assert training.judgements[-1].step == 70
-    assert training.best is training.judgements[-1]
+    assert training.validation_records[-1].step == 70
+    assert training.best is training.validation_records[-1]
     assert torch.equal(model.items.weight, last[-1])
 
 
@@ -163,7 +165,7 @@ def test_without_a_start_training_goes_on_from_the_rows_there_are(split):
     before = error(model, split.valid)
     training = OfflineTraining(model, split.train, split.valid, with_schedule(HOW, steps=50))
     training.run()
-    assert training.judgements[0].train_loss < 1.1 * error(model, split.train)
+    assert training.validation_records[0].train_loss < 1.1 * error(model, split.train)
     assert error(model, split.valid) < 1.1 * before
 
 
@@ -172,27 +174,27 @@ def test_without_a_start_training_goes_on_from_the_rows_there_are(split):
 
 @given(st.integers(1, 40), st.integers(1, 15))
 @settings(max_examples=15)
-def test_judgements_come_every_so_many_steps_and_at_the_last_one(steps, judge_every):
+def test_judgements_come_every_so_many_steps_and_at_the_last_one(steps, validate_every):
     split = tiny()
-    how = with_schedule(HOW, steps=steps, judge_every=judge_every, patience=100)
-    judgements = train(model_for(split, 3), split.train, split.valid, how)
-    due = {*range(judge_every, steps + 1, judge_every), steps}
-    assert [judgement.step for judgement in judgements] == sorted(due)
+    how = with_schedule(HOW, steps=steps, validate_every=validate_every, patience=100)
+    validation_records = train(model_for(split, 3), split.train, split.valid, how)
+    due = {*range(validate_every, steps + 1, validate_every), steps}
+    assert [record.step for record in validation_records] == sorted(due)
 
 
 def test_a_judgement_tells_the_errors_the_clusters_and_the_moves(split):
     model, moves, errors = model_for(split), [], []
-    how = with_schedule(HOW, steps=45, judge_every=1, patience=100)
+    how = with_schedule(HOW, steps=45, validate_every=1, patience=100)
     training = OfflineTraining(model, split.train, split.valid, how)
     training.start()
     before, seen = model.items.assignment.clone(), error(model, split.train)
 
-    def watch(judgement):
+    def watch(record):
         nonlocal before, seen
-        assert judgement.train_loss == pytest.approx(seen, rel=1e-4)  # before the step
-        assert judgement.valid_loss == pytest.approx(error(model, split.valid), rel=1e-5)
-        assert judgement.clusters == model.items.num_clusters
-        moves.append(judgement.moved)
+        assert record.train_loss == pytest.approx(seen, rel=1e-4)  # before the step
+        assert record.valid_loss == pytest.approx(error(model, split.valid), rel=1e-5)
+        assert record.clusters == model.items.num_clusters
+        moves.append(record.moved)
         errors.append(int((model.items.assignment[:-1] != before[:-1]).sum()))
         before, seen = model.items.assignment.clone(), error(model, split.train)
 
@@ -210,7 +212,7 @@ def test_moves_are_summed_up_between_judgements(noise):
             model_for(noise, 6),
             noise.train,
             noise.valid,
-            with_schedule(HOW, steps=60, judge_every=every, patience=100),
+            with_schedule(HOW, steps=60, validate_every=every, patience=100),
         )
         for every in (1, 30)
     )
@@ -223,23 +225,23 @@ def test_moves_are_summed_up_between_judgements(noise):
 def test_reassignment_ends_when_it_is_told(split):
     moved = []
     schedule = Schedule(
-        steps=200, split_every=10, reassign_every=20, reassign_until=100, judge_every=20
+        steps=200, split_every=10, reassign_every=20, reassign_until=100, validate_every=20
     )
-    how = Offline(HOW.solver, schedule, reassignment=HOW.reassignment)
+    how = OfflineConfig(HOW.solver, schedule, reassignment=HOW.reassignment)
     train(model_for(split), split.train, split.valid, how, watch=moved.append)
-    assert any(judgement.moved for judgement in moved if judgement.step <= 100)
-    assert not any(judgement.moved for judgement in moved if judgement.step > 120)
+    assert any(record.moved for record in moved if record.step <= 100)
+    assert not any(record.moved for record in moved if record.step > 120)
 
 
 def test_patience_counts_from_the_best_judgement_once_all_clusters_are_there(noise):
     how = with_schedule(Plan(compression="20", rank=4).settings(), patience=4)
     model = make_model(noise.train, Plan(compression="20", rank=4))
     training = trained(model, noise.train, noise.valid, how)
-    since = training.judgements[training.judgements.index(training.best) + 1 :]
-    assert training.judgements[-1].step < how.schedule.steps
+    since = training.validation_records[training.validation_records.index(training.best) + 1 :]
+    assert training.validation_records[-1].step < how.schedule.steps
     assert training.grown_to == {"items": 20}
     assert len(since) >= 4
-    assert all(judgement.clusters < 20 for judgement in since[4:])  # it has to wait for splits
+    assert all(record.clusters < 20 for record in since[4:])  # it has to wait for splits
 
 
 def test_growth_can_be_stopped_before_all_clusters_are_there(noise):
@@ -248,51 +250,53 @@ def test_growth_can_be_stopped_before_all_clusters_are_there(noise):
     how = with_schedule(plan.settings(), patience=2)
     training = trained(model, noise.train, noise.valid, how)
     assert training.grown_to["items"] < model.items.max_clusters == 15
-    assert training.judgements.index(training.best) == len(training.judgements) - 3
+    assert training.validation_records.index(training.best) == len(training.validation_records) - 3
 
 
 def test_states_that_still_grow_can_be_left_unjudged(noise):
-    schedule = replace(HOW.schedule, steps=200, judge_every=5, patience=2)
+    schedule = replace(HOW.schedule, steps=200, validate_every=5, patience=2)
     how = replace(HOW, schedule=schedule)
     all_judged = train(model_for(noise), noise.train, noise.valid, how)
     first_grown = next(j for j in all_judged if j.clusters == 6)
     assert first_grown is not all_judged[0]
-    how = replace(HOW, schedule=replace(schedule, judge_growing=False))
+    how = replace(HOW, schedule=replace(schedule, validate_growing=False))
     training = trained(model_for(noise), noise.train, noise.valid, how)
-    judgements = training.judgements
-    assert [j.clusters for j in judgements] == [6] * len(judgements)
-    assert replace(judgements[0], moved=0) == replace(first_grown, moved=0)
+    validation_records = training.validation_records
+    assert [j.clusters for j in validation_records] == [6] * len(validation_records)
+    assert replace(validation_records[0], moved=0) == replace(first_grown, moved=0)
     # Splits and moves from before the first judgement are counted in it.
     before = all_judged[: all_judged.index(first_grown) + 1]
-    assert judgements[0].moved == sum(j.moved for j in before)
-    best = min(range(len(judgements)), key=lambda number: judgements[number].valid_loss)
-    assert len(judgements) == best + 3
+    assert validation_records[0].moved == sum(j.moved for j in before)
+    best = min(
+        range(len(validation_records)), key=lambda number: validation_records[number].valid_loss
+    )
+    assert len(validation_records) == best + 3
     assert training.model.tables["items"].num_clusters == 6
 
 
 def test_a_last_step_is_judged_even_if_clusters_still_grow(noise):
-    schedule = replace(HOW.schedule, steps=20, judge_every=5, judge_growing=False)
+    schedule = replace(HOW.schedule, steps=20, validate_every=5, validate_growing=False)
     (last,) = train(model_for(noise), noise.train, noise.valid, replace(HOW, schedule=schedule))
     assert (last.step, last.clusters) == (20, 3)
 
 
 def test_growth_that_is_not_judged_cannot_be_stopped():
-    with pytest.raises(CelrecError, match="judge_growing=False"):
-        Schedule(stop_growing=True, judge_growing=False)
+    with pytest.raises(CelrecError, match="validate_growing=False"):
+        Schedule(stop_growing=True, validate_growing=False)
 
 
 @pytest.mark.parametrize("least_gain", [0.0, 1e-3, 1e-2, 0.1])
 def test_an_error_that_is_lower_by_less_is_not_better(split, least_gain):
-    schedule = {"least_gain": least_gain, "steps": 40, "judge_every": 2, "patience": 100}
+    schedule = {"least_gain": least_gain, "steps": 40, "validate_every": 2, "patience": 100}
     how = with_schedule(Plan(compression="6", rank=4).settings(), **schedule)
     model = make_model(split.train, Plan(compression="6", rank=4))
     # On a scale of its own, as what counts is the share of the variance.
     log, valid = (replace(part, target=part.target / 8) for part in (split.train, split.valid))
     training = trained(model, log, valid, how)
-    best, variance = training.judgements[0], float(np.var(valid.target))
-    for judgement in training.judgements:
-        if judgement.valid_loss < best.valid_loss - least_gain * variance:
-            best = judgement
+    best, variance = training.validation_records[0], float(np.var(valid.target))
+    for record in training.validation_records:
+        if record.valid_loss < best.valid_loss - least_gain * variance:
+            best = record
     assert training.best == best
     assert error(model, valid) == pytest.approx(best.valid_loss, rel=1e-6)
 
@@ -305,14 +309,14 @@ def test_rows_with_unseen_ids_are_not_learned_from_but_judged(noise):
     user, item = plain.user.copy(), plain.item.copy()
     user[::7], item[::5] = -1, -1
     with_unseen = replace(plain, user=user, item=item)
-    how = with_schedule(HOW, steps=40, judge_every=10)
+    how = with_schedule(HOW, steps=40, validate_every=10)
     one, two = model_for(noise), model_for(noise)
     train(one, with_unseen, noise.valid, how)
     train(two, plain[(user >= 0) & (item >= 0)], noise.valid, how)
     assert equal(one, two)
     unseen = replace(noise.valid, item=np.full(len(noise.valid), -1, np.int32))
-    judgements = train(one, plain, unseen, how)
-    assert all(judgement.valid_loss > 0 for judgement in judgements)
+    validation_records = train(one, plain, unseen, how)
+    assert all(record.valid_loss > 0 for record in validation_records)
 
 
 # To go on is as never to have stopped.
@@ -336,8 +340,8 @@ def stoppable(make, how, fresh, stops, path):
         training.start()
 
     def save():
-        if len(training.judgements) in stops:
-            stops.remove(len(training.judgements))
+        if len(training.validation_records) in stops:
+            stops.remove(len(training.validation_records))
             save_state(path, training.state_dict())
             raise Stopped
 
@@ -375,7 +379,7 @@ def scenario(model, preset, side, compression, personal):
     how = plan.settings()
     # Not a multiple of the steps after which biases are fitted, or clusters split.
     every = 3 if preset == "default" else 7
-    first = with_schedule(how, steps=40, judge_every=every, patience=4)
+    first = with_schedule(how, steps=40, validate_every=every, patience=4)
 
     def make():
         return make_model(tiny().train, plan)
@@ -383,7 +387,7 @@ def scenario(model, preset, side, compression, personal):
     if personal:
         base = trained(make(), tiny().train, tiny().valid, first).model
         # Solvers keep private rows near where they are at the beginning of this stage.
-        second = replace(how, schedule=replace(how.personal, steps=25, judge_every=every))
+        second = replace(how, schedule=replace(how.personal, steps=25, validate_every=every))
         scenario = (lambda: personalise(base, tiny().train, 20)), second, False
     else:
         scenario = make, first, True
@@ -391,7 +395,7 @@ def scenario(model, preset, side, compression, personal):
 
 
 def assert_same(one, two):
-    assert one.judgements == two.judgements
+    assert one.validation_records == two.validation_records
     assert one.best == two.best
     assert one.grown_to == two.grown_to
     assert equal(one.model, two.model)
@@ -400,7 +404,7 @@ def assert_same(one, two):
 @pytest.mark.parametrize("words", SETTINGS, ids=lambda words: " ".join(map(str, words)))
 def test_a_stop_at_each_judgement_changes_nothing(words, tmp_path):
     make, how, fresh, never_stopped = scenario(*words)
-    everywhere = set(range(1, len(never_stopped.judgements) + 1))
+    everywhere = set(range(1, len(never_stopped.validation_records) + 1))
     assert len(everywhere) > 2
     stopped = stoppable(make, how, fresh, set(everywhere), tmp_path / "state")
     assert_same(stopped, never_stopped)
@@ -419,7 +423,7 @@ def test_reassignment_that_has_ended_does_not_begin_again(tmp_path):
     how = with_schedule(plan.settings(), steps=30, reassign_until=10, patience=100)
     scenario = (lambda: make_model(tiny().train, plan)), how, True
     never = stoppable(*scenario, set(), None)
-    assert any(judgement.moved for judgement in never.judgements[:5])
+    assert any(record.moved for record in never.validation_records[:5])
     assert_same(stoppable(*scenario, {3, 8}, tmp_path / "state"), never)
 
 
@@ -434,16 +438,16 @@ def test_what_has_ended_does_not_go_on(noise, tmp_path):
     again.load_state_dict(load_state(tmp_path / "state"))
     again.run(watch=lambda _: pytest.fail("it goes on"))
     assert_same(again, ended)
-    steps = len(ended.judgements)
+    steps = len(ended.validation_records)
     ended.run()
-    assert len(ended.judgements) == steps
+    assert len(ended.validation_records) == steps
 
 
 @pytest.mark.parametrize("column", ["user", "item", "target"])
 @pytest.mark.parametrize("part", ["train", "valid"])
 def test_a_state_from_other_data_is_told(column, part):
     split = tiny()
-    how = with_schedule(HOW, steps=10, judge_every=5)
+    how = with_schedule(HOW, steps=10, validate_every=5)
     state = trained(model_for(split, 3), split.train, split.valid, how).state_dict()
     log = getattr(split, part)
     values = getattr(log, column).copy()

@@ -14,20 +14,20 @@ from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.models.din import DIN
 from celrec.models.dot_product import BiasedDotProduct
 from celrec.models.losses import LOSSES
-from celrec.offline.config import Offline, Schedule
+from celrec.offline.config import OfflineConfig, Schedule
 from celrec.offline.online_solver import OnlineDescent
 from celrec.offline.training import OfflineTraining
-from celrec.online.config import Online
-from celrec.online.latest_evidence import Moving
-from celrec.online.row_descent import Descending
+from celrec.online.config import OnlineConfig
+from celrec.online.latest_evidence import OnlineClusterConfig
+from celrec.online.row_descent import RowDescentConfig
 from celrec.recommender.feature_tables import FeatureTables
 from celrec.recommender.id_model import IdModel
 
 ROWS, USERS, ITEMS, DIM = 150, 12, 15, 3
 HARD = {
     "assignment": "hard",
-    "shared": Descending(),
-    "moving": Moving(latest=5, candidates=3, limit=15.0),
+    "shared": RowDescentConfig(),
+    "moving": OnlineClusterConfig(latest=5, candidates=3, limit=15.0),
 }
 
 
@@ -54,7 +54,7 @@ def make_model(log, kind="soft", model=BiasedDotProduct):
 
 def make_solver(log, kind="soft", model=BiasedDotProduct, **how):
     how = {"batch": 16, **(HARD if kind == "hard" else {}), **how}
-    solver = OnlineDescent(make_model(log, kind, model), log, Online(**how))
+    solver = OnlineDescent(make_model(log, kind, model), log, OnlineConfig(**how))
     solver.start(0)
     return solver
 
@@ -215,18 +215,18 @@ def test_a_state_after_any_pass_goes_on_as_if_nothing_had_happened(kind):
 
 def test_validation_data_choose_the_number_of_passes_and_what_is_left():
     split = celrec.Split.random(make_log())
-    how = Offline(
-        solver=Online(batch=16),
-        schedule=Schedule(steps=5, split_every=0, reassign_every=0, judge_every=1, patience=2),
+    how = OfflineConfig(
+        solver=OnlineConfig(batch=16),
+        schedule=Schedule(steps=5, split_every=0, reassign_every=0, validate_every=1, patience=2),
     )
     training = OfflineTraining(make_model(split.train), split.train, split.valid, how)
     training.start()
-    judgements = training.run()
+    validation_records = training.run()
     best = training.best
-    assert best.valid_loss == min(one.valid_loss for one in judgements)
+    assert best.valid_loss == min(one.valid_loss for one in validation_records)
     assert training.solver.loss(split.valid) == pytest.approx(best.valid_loss)
     assert training.solver._passes == best.step
-    assert len(judgements) in (best.step + 2, 5)
+    assert len(validation_records) in (best.step + 2, 5)
 
 
 def test_the_loss_is_a_mean_over_data_from_outside():
@@ -259,7 +259,7 @@ def test_it_begins_with_the_mean_of_the_targets():
     conversions = replace(log, target=(log.target > 4).astype(np.float32))
     model = make_model(log)
     model.loss = LOSSES["cross-entropy"]
-    OnlineDescent(model, conversions, Online()).start(0)
+    OnlineDescent(model, conversions, OnlineConfig()).start(0)
     share = float(conversions.target.mean())
     assert float(model.model.mean.sigmoid()) == pytest.approx(share, rel=1e-4)
 

@@ -9,9 +9,9 @@ import celrec
 from celrec import Plan, Planted
 from celrec.config.building import make_model
 from celrec.embeddings.clustered import ClusteredEmbedding
-from celrec.offline.minibatch import Minibatch, MinibatchDescent
+from celrec.offline.minibatch import MinibatchConfig, MinibatchDescent
 from celrec.offline.samples import PartOfBatch
-from celrec.runtime.communicator import Ranks
+from celrec.runtime.communicator import Communicator
 
 PLANS = {
     "deepfm": {"model": "deepfm", "side": "both"},
@@ -35,7 +35,7 @@ def solver_of(name):
             table.start_from(torch.arange(table.num_embeddings) % 3)
     if name in ("deepfm", "din"):  # rows that are drawn
         model.deviations["users"] = torch.rand(log.num_users + 1, 3, 3)
-    solver = MinibatchDescent(model, log, Minibatch(l2=0.3), 0)
+    solver = MinibatchDescent(model, log, MinibatchConfig(l2=0.3), 0)
     solver.start(0)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -43,16 +43,16 @@ def solver_of(name):
     return solver
 
 
-def slopes(solver, samples, ranks):
+def slopes(solver, samples, communicator):
     """The gradients that one of several processes has of a batch."""
     model = solver.model.train()
     generator = torch.Generator().manual_seed(4)
     whole = solver._with_negatives(
         solver.samples.take(torch.arange(len(solver.samples))[:samples]), generator
     )
-    part = PartOfBatch(whole, ranks)
+    part = PartOfBatch(whole, communicator)
     model.normal = partial(part.normal, generator)
-    solver.ranks = ranks
+    solver.communicator = communicator
     loss = (model.objective(part.batch) * part.weight).sum() / part.whole_weight
     loss = loss + solver._penalties(part)
     names, parameters = zip(*model.named_parameters(), strict=True)
@@ -65,10 +65,10 @@ def slopes(solver, samples, ranks):
 @pytest.mark.parametrize("name", PLANS)
 def test_gradients_of_parts_sum_up_to_that_of_the_batch(name, samples):
     solver = solver_of(name)
-    expected, drawn = slopes(solver, samples, Ranks.alone())
+    expected, drawn = slopes(solver, samples, Communicator.alone())
     assert any(slope is not None and bool(slope.any()) for slope in expected.values())
     for size in (2, 5):
-        parts = [slopes(solver, samples, Ranks(rank, size)) for rank in range(size)]
+        parts = [slopes(solver, samples, Communicator(rank, size)) for rank in range(size)]
         assert all(torch.equal(after, drawn) for _, after in parts)
         for key, whole in expected.items():
             found = [part[key] for part, _ in parts]

@@ -161,7 +161,7 @@ def test_clusters_and_what_was_learned_stay_while_all_else_is_trained(log):
     made, base = network(log, plan), learned(log, ("full", "clustered"), 8)
     take_over(made, base, {}, seed=0)
     how = plan.settings()
-    how = replace(how, schedule=replace(how.schedule, steps=12, judge_every=12))
+    how = replace(how, schedule=replace(how.schedule, steps=12, validate_every=12))
     training = OfflineTraining(made, log, log[:0], how)
     before = {name: value.clone() for name, value in made.state_dict().items()}
     training.run()

@@ -204,7 +204,7 @@ def test_further_columns_are_not_collapsed(log):
 
 
 def test_nobody_has_to_collapse(log):
-    samples = Samples(recommender(log), log, collapse=False)
+    samples = Samples(recommender(log), log, make_pair_statistics=False)
     assert len(samples) == len(log)
     assert samples.take(torch.tensor([2])).weight is None
 

@@ -9,7 +9,7 @@ import torch
 
 from celrec import Plan, Planted, Split, fit
 from celrec.offline.grouped import own_interactions
-from celrec.runtime.communicator import Ranks
+from celrec.runtime.communicator import Communicator
 
 WORKER = """
 import sys
@@ -38,11 +38,11 @@ PLANS = {
 QUICK = ("both",)
 
 
-def trained(name, ranks=None):
+def trained(name, communicator=None):
     """What comes of a plan: predictions, clusters, and the error on validation data."""
     log = Planted(4_000, 60, 50, dim=3, item_clusters=6, user_clusters=5, noise=0.3).interactions()
     plan = Plan(rank=4, **PLANS[name])
-    fitted = fit(Split.random(log), plan, change=shorter, ranks=ranks)
+    fitted = fit(Split.random(log), plan, change=shorter, communicator=communicator)
     clusters = {
         key: value
         for key, value in fitted.model.state_dict().items()
@@ -102,7 +102,7 @@ def test_so_do_four(tmp_path, name):
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
 def test_every_interaction_is_trained_on_once(size):
     log = Planted(900, 40, 30, item_clusters=3).interactions()
-    parts = [own_interactions(log, Ranks(rank, size)) for rank in range(size)]
+    parts = [own_interactions(log, Communicator(rank, size)) for rank in range(size)]
     assert sum(map(len, parts)) == len(log)
     users = [set(part.user.tolist()) for part in parts]
     assert sum(map(len, users)) == len(set(log.user.tolist()))

@@ -13,9 +13,9 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.tree import TreeEmbedding
 from celrec.evaluation.cluster_diagnostics import adjusted_rand_index
 from celrec.offline import tree_admm
-from celrec.offline.config import Offline, Schedule
+from celrec.offline.config import OfflineConfig, Schedule
 from celrec.offline.training import OfflineTraining
-from celrec.offline.tree_admm import Tree, TreeAdmm
+from celrec.offline.tree_admm import TreeAdmm, TreeConfig
 from celrec.recommender.factorisation import Factorisation
 from celrec.recommender.kernels import admm_rows
 from tests.data.logs import logs
@@ -163,7 +163,7 @@ def make_solver(log, rows=3, root=True, share=True, pull=20.0, seed=0, **how):
     items = TreeEmbedding(log.num_items, DIM, rows=rows, root=root, share=share, pull=pull)
     model = Factorisation(FullEmbedding(log.num_users, DIM), items)
     model.initialise(torch.Generator().manual_seed(seed))
-    return TreeAdmm(model, log, Tree(**{"warm_up": 2, **how}), seed)
+    return TreeAdmm(model, log, TreeConfig(**{"warm_up": 2, **how}), seed)
 
 
 def slow_objective(solver, log):
@@ -222,7 +222,7 @@ def test_a_step_lowers_users_then_leaves_then_the_tree(root):
     solver = make_solver(log, root=root)
     for _ in range(4):
         solver.step()
-    before = solver._collapsed.loss_and_slopes()[0]
+    before = solver._statistics.loss_and_slopes()[0]
     values, watched = [], []
     lower, adapt = solver._lower, solver.tree.adapt
 
@@ -318,7 +318,9 @@ def test_going_on_from_a_saved_state_is_never_to_have_stopped(root, steps, tmp_p
     def make(seed):
         return make_solver(log, root=root, seed=seed).model
 
-    assert_resumes(make, lambda model: TreeAdmm(model, log, Tree(warm_up=2), 0), tmp_path, steps)
+    assert_resumes(
+        make, lambda model: TreeAdmm(model, log, TreeConfig(warm_up=2), 0), tmp_path, steps
+    )
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -339,8 +341,8 @@ def test_the_same_seed_gives_the_same_tree(seed):
 def trained(root, share, **schedule):
     split = Split.random(PLANTED.interactions())
     solver = make_solver(split.train, 4, root, share)
-    schedule = Schedule(**{"steps": 20, "judge_every": 4, "split_every": 0, **schedule})
-    how = Offline(solver=Tree(warm_up=6), schedule=schedule)
+    schedule = Schedule(**{"steps": 20, "validate_every": 4, "split_every": 0, **schedule})
+    how = OfflineConfig(solver=TreeConfig(warm_up=6), schedule=schedule)
     training = OfflineTraining(solver.model, split.train, split.valid, how)
     training.start()
     training.run()
@@ -367,7 +369,7 @@ def test_what_was_judged_is_what_is_left(root, share):
 def test_before_there_is_a_tree_shared_rows_are_judged_as_the_nothing_they_are():
     split, training = trained(root=True, share=True)
     nothing = float(np.square(split.valid.target, dtype=np.float64).mean())
-    assert training.judgements[0].valid_loss == pytest.approx(nothing, rel=1e-5)
+    assert training.validation_records[0].valid_loss == pytest.approx(nothing, rel=1e-5)
     assert training.best.step > 6
     assert training.best.valid_loss < 0.2 * nothing
 
@@ -420,7 +422,7 @@ def test_planted_clusters_are_found_much_better_than_by_chance(embedding):
 )
 def test_wrong_settings_are_told(wrong, message):
     with pytest.raises(CelrecError, match=message):
-        Tree(**wrong)
+        TreeConfig(**wrong)
 
 
 def test_tables_that_are_no_trees_and_biases_are_told():
@@ -429,4 +431,4 @@ def test_tables_that_are_no_trees_and_biases_are_told():
     tree = TreeEmbedding(30, DIM, rows=3)
     for tables in ((users, full), (BiasedEmbedding(users), BiasedEmbedding(tree))):
         with pytest.raises(CelrecError, match="is for a TreeEmbedding of items without biases"):
-            TreeAdmm(Factorisation(*tables), log, Tree(), 0)
+            TreeAdmm(Factorisation(*tables), log, TreeConfig(), 0)

@@ -14,10 +14,10 @@ from celrec.embeddings.compositional import CompositionalEmbedding
 from celrec.embeddings.embedding import Embedding, Memory
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
-from celrec.offline.least_squares import AlternatingLeastSquares, LeastSquares
-from celrec.offline.pair_statistics import collapse
+from celrec.offline.least_squares import AlternatingLeastSquares, LeastSquaresConfig
+from celrec.offline.pair_statistics import make_pair_statistics
 from celrec.offline.vector_descent import Composed, VectorDescent
-from celrec.recommender.factorisation import Factorisation, WrittenOut
+from celrec.recommender.factorisation import Factorisation, Materialised
 from celrec.runtime.state_file import load_state, save_state
 from tests.data.logs import logs
 from tests.offline.test_least_squares import best_non_negative
@@ -90,7 +90,7 @@ class Problem:
         self.log = log
         self.model = Factorisation(FullEmbedding(log.num_users, DIM), items)
         self.source, self.view = items, self.model.item_rows
-        self.collapsed = collapse(log, self.model.user_rows, self.view)
+        self.collapsed = make_pair_statistics(log, self.model.user_rows, self.view)
         weight = self.model.user_rows.weight.detach()
         self.moments = weight[:, :, None] * weight[:, None, :]
         self.descent = VectorDescent(self.view, how, strength=strength, non_negative=non_negative)
@@ -246,14 +246,14 @@ def test_each_step_looks_up_in_training_and_adapt_is_called_once_after_all():
 
 
 def test_what_adapt_changes_is_shown_and_stays_non_negative():
-    class Moving(Plain):
+    class OnlineClusterConfig(Plain):
         @torch.no_grad()
         def adapt(self, optimizer=None):
             del optimizer
             self.table.sub_(100)
             self.table[0] += 200
 
-    problem = Problem(planted(), Moving(9, DIM), Composed(), non_negative=True)
+    problem = Problem(planted(), OnlineClusterConfig(9, DIM), Composed(), non_negative=True)
     problem.sweep()
     assert problem.view.weight[0].gt(90).all()
     assert problem.view.weight[1:].eq(0).all()
@@ -360,7 +360,7 @@ def test_least_squares_with_such_a_table_goes_on_as_if_it_had_never_stopped(
     kind, uncertainty, side, tmp_path
 ):
     log = planted()
-    how = LeastSquares(non_negative=True, uncertainty=uncertainty)
+    how = LeastSquaresConfig(non_negative=True, uncertainty=uncertainty)
 
     def make(seed):
         torch.manual_seed(seed)
@@ -383,7 +383,7 @@ def test_least_squares_with_such_a_table_goes_on_as_if_it_had_never_stopped(
 
 
 @pytest.mark.parametrize("kind", [*KINDS, exploring])
-@pytest.mark.parametrize("how", [LeastSquares(uncertainty=False), LeastSquares()])
+@pytest.mark.parametrize("how", [LeastSquaresConfig(uncertainty=False), LeastSquaresConfig()])
 def test_least_squares_on_both_sides_explains_planted_ratings(kind, how):
     log = planted()
     model = Factorisation(FullEmbedding(log.num_users, DIM), kind(log.num_items))
@@ -399,7 +399,7 @@ def test_a_source_that_is_lent_to_a_view_is_learned_in_place():
     problem = Problem(planted(), source, Composed())
     before = source.table.detach().clone()
     problem.sweep()
-    assert isinstance(problem.view, WrittenOut)
+    assert isinstance(problem.view, Materialised)
     assert problem.view.source is source
     assert not torch.equal(source.table, before)
 

@@ -9,8 +9,8 @@ from celrec.embeddings.deep_hash import DeepHashEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
-from celrec.online.plain_tables import ComposedSide
-from celrec.online.row_descent import Descending
+from celrec.online.plain_tables import ComposedTableTrainer
+from celrec.online.row_descent import RowDescentConfig
 
 IDS, DIM = 20, 3
 
@@ -35,16 +35,16 @@ def deep_hash():
 
 TABLES = [binary_code, prehash, quantised, deep_hash]
 HOWS = [
-    Descending(),
-    Descending(average=False, l2=0.1),
-    Descending(rule="sgd", l2=0.1),
-    Descending(rule="sgd", average=False),
+    RowDescentConfig(),
+    RowDescentConfig(average=False, l2=0.1),
+    RowDescentConfig(rule="sgd", l2=0.1),
+    RowDescentConfig(rule="sgd", average=False),
 ]
 
 
 def make_side(make=binary_code, how=HOWS[0]):
     torch.manual_seed(2)
-    return ComposedSide("items", make(), how)
+    return ComposedTableTrainer("items", make(), how)
 
 
 def batches(count, ids=IDS):
@@ -94,7 +94,7 @@ def test_steps_are_those_of_torch_on_the_mean_or_the_sum_of_a_batch(make, how):
 
 @pytest.mark.parametrize("make", [binary_code, prehash, quantised], ids=lambda make: make.__name__)
 def test_a_non_negative_table_is_kept_so(make):
-    side = make_side(make, Descending(learning_rate=0.5, non_negative=True))
+    side = make_side(make, RowDescentConfig(learning_rate=0.5, non_negative=True))
     learn(side, batches(5))
     assert bool((side.table(torch.arange(-1, IDS)) >= 0).all())
     assert bool((side.table(torch.arange(-1, IDS)) > 0).any())
@@ -103,7 +103,7 @@ def test_a_non_negative_table_is_kept_so(make):
 @pytest.mark.parametrize("rule", ["adagrad", "sgd"])
 @pytest.mark.parametrize("make", [binary_code, quantised], ids=lambda make: make.__name__)
 def test_a_table_that_grows_goes_on_learning(make, rule):
-    plain, grows = (make_side(make, Descending(rule=rule)) for _ in range(2))
+    plain, grows = (make_side(make, RowDescentConfig(rule=rule)) for _ in range(2))
     for side in (plain, grows):
         learn(side, batches(3))
     grows.grow(IDS + 10)
@@ -130,7 +130,7 @@ def test_a_table_is_adapted_every_hundred_batches(monkeypatch):
 @pytest.mark.parametrize("make", TABLES, ids=lambda make: make.__name__)
 def test_a_state_goes_on_as_if_nothing_had_happened(make, rule):
     steps = list(batches(120))
-    whole, first, second = (make_side(make, Descending(rule=rule)) for _ in range(3))
+    whole, first, second = (make_side(make, RowDescentConfig(rule=rule)) for _ in range(3))
     learn(whole, steps)
     learn(first, steps[:70])
     second.table.load_state_dict(copy.deepcopy(first.table.state_dict()))
@@ -144,7 +144,7 @@ def test_bytes_are_those_of_the_optimiser():
     side = make_side()
     numbers = sum(p.numel() for p in side.table.parameters())
     assert side.nbytes == 4 * numbers + 4 * len(list(side.table.parameters()))  # and its steps
-    assert make_side(how=Descending(rule="sgd")).nbytes == 0
+    assert make_side(how=RowDescentConfig(rule="sgd")).nbytes == 0
 
 
 def test_what_no_lookup_depends_on_stays():
@@ -153,6 +153,6 @@ def test_what_no_lookup_depends_on_stays():
             super().__init__(IDS, DIM, rows=6)
             self.unused = nn.Parameter(torch.ones(3))
 
-    side = make_side(OneSided, Descending(l2=0.5))
+    side = make_side(OneSided, RowDescentConfig(l2=0.5))
     learn(side, batches(2))
     assert side.table.unused.tolist() == [1.0] * 3

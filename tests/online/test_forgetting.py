@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from celrec import CelrecError
 from celrec.config.methods import METHODS
 from celrec.config.plan import Plan
-from celrec.online import eviction as forgetting
-from celrec.online.eviction import Forgetting, Silence
+from celrec.online import eviction as eviction
+from celrec.online.eviction import Eviction, IdleTime
 from celrec.online.known_ids import KnownIds
 from celrec.online.stream_model import stream_model
 
@@ -33,11 +33,11 @@ class Run:
     """What an online run does with ids."""
 
     def __init__(self, after):
-        self.forgetting, self.trainer = Forgetting(after), Trainer()
+        self.eviction, self.trainer = Eviction(after), Trainer()
         self.tables = {name: KnownIds(moments=np.empty(0, np.int64)) for name in ROLES}
 
     def learn(self, frame):
-        moments = self.forgetting.moments(frame, self.trainer.events)
+        moments = self.eviction.moments(frame, self.trainer.events)
         for name, table in self.tables.items():
             if ROLES[name] in frame.columns:
                 numbers = table.numbers(frame[ROLES[name]])
@@ -45,16 +45,16 @@ class Run:
         self.trainer.events += len(frame)
         self.trainer.kept.clear()
         before = {name: len(table.ids) for name, table in self.tables.items()}
-        self.forgetting.look(self.tables, self.trainer, self.trainer.events)
+        self.eviction.look(self.tables, self.trainer, self.trainer.events)
         after = {name: len(table.ids) for name, table in self.tables.items()}
         shrunk = [name for name in ROLES if after[name] < before[name]]
         assert [name for name, _ in self.trainer.kept] == shrunk
         assert all(len(ids) == after[name] for name, ids in self.trainer.kept)
 
     def restart(self):
-        state = self.forgetting.state_dict()
+        state = self.eviction.state_dict()
         state = {n: v.clone() if isinstance(v, torch.Tensor) else v for n, v in state.items()}
-        self.forgetting = Forgetting.from_state(state)
+        self.eviction = Eviction.from_state(state)
 
 
 class SlowForgetting:
@@ -96,7 +96,7 @@ class SlowForgetting:
             assert known.counts.tolist() == [count for _, count, _ in table.values()]
             assert known.moments.tolist() == [last for last, _, _ in table.values()]
             assert known.sums.tolist() == [total for _, _, total in table.values()]
-            assert run.forgetting.dropped.get(name, 0) == self.dropped[name]
+            assert run.eviction.dropped.get(name, 0) == self.dropped[name]
 
 
 def events_of_any_time(rng, size, number, time, ticks):
@@ -115,8 +115,8 @@ def events_of_any_time(rng, size, number, time, ticks):
     )
 
 
-silences = st.builds(Silence, st.integers(1, 60)) | st.builds(
-    Silence, st.integers(1, 40), st.sampled_from("sm")
+silences = st.builds(IdleTime, st.integers(1, 60)) | st.builds(
+    IdleTime, st.integers(1, 40), st.sampled_from("sm")
 )
 
 
@@ -129,7 +129,7 @@ silences = st.builds(Silence, st.integers(1, 60)) | st.builds(
 def test_those_are_dropped_whom_a_dictionary_of_last_moments_says(seed, sizes, after, ticks):
     rng, time = np.random.default_rng(seed), 1_600_000_000
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(forgetting, "_LEAST", LEAST)
+        patch.setattr(eviction, "_LEAST", LEAST)
         run, slow = Run(after), SlowForgetting(after)
         for number, size in enumerate(sizes):
             frame = events_of_any_time(rng, size, number, time, ticks)
@@ -156,10 +156,10 @@ def someone(users, times=None):
     ],
 )
 def test_everybody_is_looked_at_when_as_many_events_have_come_as_ids_were_left(length, expected):
-    run, looks, dropped = Run(Silence(length)), [], 0
+    run, looks, dropped = Run(IdleTime(length)), [], 0
     for start in range(0, 70_000, 1000):  # everybody is there once
         run.learn(someone(np.arange(start, start + 1000)))
-        if (now := run.forgetting.dropped.get("users", 0)) > dropped:
+        if (now := run.eviction.dropped.get("users", 0)) > dropped:
             dropped = now
             looks.append(run.trainer.events)
             assert len(run.tables["users"].ids) == length + 1
@@ -169,9 +169,9 @@ def test_everybody_is_looked_at_when_as_many_events_have_come_as_ids_were_left(l
 
 @pytest.mark.parametrize("ticks", [1, 1000, 10**6, 10**9])
 def test_who_was_last_heard_of_just_so_long_ago_stays(ticks, monkeypatch):
-    monkeypatch.setattr(forgetting, "_LEAST", 1)
+    monkeypatch.setattr(eviction, "_LEAST", 1)
     for text, seconds in (("1d", 86_400), ("5h", 18_000), ("3m", 180), ("7s", 7)):
-        run, now = Run(Silence.parse(text)), 1_700_000_000
+        run, now = Run(IdleTime.parse(text)), 1_700_000_000
         run.learn(someone([1], [(now - seconds) * ticks]))
         run.learn(someone([2] * 200, [now * ticks] * 200))
         assert run.tables["users"].ids.ids.to_list() == [1, 2]
@@ -180,8 +180,8 @@ def test_who_was_last_heard_of_just_so_long_ago_stays(ticks, monkeypatch):
 
 
 def test_few_wrong_clocks_make_nobody_silent_and_nobody_immortal(monkeypatch):
-    monkeypatch.setattr(forgetting, "_LEAST", 1)
-    run, now = Run(Silence(1, "h")), 1_700_000_000
+    monkeypatch.setattr(eviction, "_LEAST", 1)
+    run, now = Run(IdleTime(1, "h")), 1_700_000_000
     run.learn(someone(range(50), [now] * 50))
     for year in range(1, 6):  # one at a time
         run.learn(someone([99], [now + year * 31_536_000]))
@@ -192,8 +192,8 @@ def test_few_wrong_clocks_make_nobody_silent_and_nobody_immortal(monkeypatch):
 
 
 def test_late_events_wake_nobody_up_and_take_nobody_back(monkeypatch):
-    monkeypatch.setattr(forgetting, "_LEAST", 1)
-    run, now = Run(Silence(1, "h")), 1_700_000_000
+    monkeypatch.setattr(eviction, "_LEAST", 1)
+    run, now = Run(IdleTime(1, "h")), 1_700_000_000
     run.learn(someone([1, 2], [now, now]))
     run.learn(someone([1, 3], [now - 7_200, now - 7_200]))
     run.learn(someone([4] * 200, [now] * 200))
@@ -202,7 +202,7 @@ def test_late_events_wake_nobody_up_and_take_nobody_back(monkeypatch):
 
 @pytest.mark.parametrize("times", [None, [None, 5], [None, None]])
 def test_time_needs_timestamps(times):
-    run = Run(Silence(90, "d"))
+    run = Run(IdleTime(90, "d"))
     frame = someone([1, 2], None if times is None else pl.Series(times, dtype=pl.Int64))
     run.learn(someone([], []))
     with pytest.raises(CelrecError) as told:
@@ -215,11 +215,11 @@ def test_time_needs_timestamps(times):
 
 
 def test_without_a_silence_nothing_is_kept_and_nobody_dropped():
-    nothing = Forgetting()
+    nothing = Eviction()
     assert nothing.moments(someone([1]), 0) is None
     assert nothing.state_dict() == {}
     nothing.look({}, Trainer(), 0)
-    assert Forgetting.from_state({}).after is None
+    assert Eviction.from_state({}).after is None
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -230,9 +230,9 @@ def test_tables_that_cannot_drop_ids_are_told_at_the_start(name):
         model = stream_model(plan, [])
     except CelrecError:
         return  # not for streams at all
-    Forgetting().check(model, name)
+    Eviction().check(model, name)
     if name in ("cel-lite", "full"):
-        Forgetting(Silence(5)).check(model, name)
+        Eviction(IdleTime(5)).check(model, name)
         return
     with pytest.raises(CelrecError, match=f"forget_after: embedding '{name}' cannot drop ids"):
-        Forgetting(Silence(5)).check(model, name)
+        Eviction(IdleTime(5)).check(model, name)

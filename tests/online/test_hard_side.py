@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from celrec import CelrecError
 from celrec.embeddings.clustered import ClusteredEmbedding
-from celrec.online.hard_clusters import HardSide
+from celrec.online.hard_clusters import HardClusterTrainer
 from celrec.online.kernels import draw_candidates, hashed
-from celrec.online.latest_evidence import Moving
-from celrec.online.row_descent import Descending
+from celrec.online.latest_evidence import OnlineClusterConfig
+from celrec.online.row_descent import RowDescentConfig
 from celrec.online.table_trainer import Tangent
 from celrec.recommender.batch import Batch
 
@@ -19,7 +19,7 @@ IDS, PARTNERS, DIM = 12, 7, 3
 NEVER = 1e9
 
 
-class Judge:
+class LossProbe:
     """(row·partner − target)², partners being fixed."""
 
     kind = "squared-error"
@@ -45,7 +45,7 @@ class Judge:
         return Tangent((own * partner).sum(-1), partner, own)
 
 
-class Unknown(Judge):
+class Unknown(LossProbe):
     """The same, of whose loss no kernel knows."""
 
     kind = "made up"
@@ -59,17 +59,17 @@ def make_side(clusters=IDS, start=None, *, ids=IDS, seed=0, tables=2, place=0, *
     table = ClusteredEmbedding(ids, DIM, max_clusters=clusters)
     if start is not None:
         table.start_from(torch.tensor(start))
-    how = Moving(**{"limit": NEVER, **moving})
-    return HardSide("users", table, Descending(), how, place, tables, seed=seed)
+    how = OnlineClusterConfig(**{"limit": NEVER, **moving})
+    return HardClusterTrainer("users", table, RowDescentConfig(), how, place, tables, seed=seed)
 
 
-def feed(side, judge, events, *, again=False):
+def feed(side, probe, events, *, again=False):
     """Observe events, each an id, a partner and a target."""
     user, item, target = (torch.tensor(column) for column in zip(*events, strict=True))
     vectors = {"users": side.lookup(user)}
     batch = Batch(user, item, target.float())
     with torch.no_grad():
-        side.observe(batch, user, vectors, judge, again=again)
+        side.observe(batch, user, vectors, probe, again=again)
 
 
 events_of_all = st.tuples(
@@ -162,14 +162,14 @@ def test_the_books_are_right_after_any_batch(batches, limit, clusters, schedule,
         candidates=4,
         latest=3,
     )
-    judge, counts = Judge(side.table), {}
+    probe, counts = LossProbe(side.table), {}
     for batch in batches:
         again = bool(counts) and data.draw(st.booleans())
         if again:  # events that were there before
             batch = [event for event in batch if event[0] in counts]
         if not batch:
             continue
-        feed(side, judge, batch, again=again)
+        feed(side, probe, batch, again=again)
         if not again:
             for one, _, _ in batch:
                 counts[one] = counts.get(one, 0) + 1
@@ -182,23 +182,23 @@ def test_the_books_are_right_after_any_batch(batches, limit, clusters, schedule,
 
 def test_ids_may_come_late():
     side = make_side(4, limit=4.0)
-    judge = Judge(side.table)
-    feed(side, judge, [(0, 1, 1.0), (1, 1, -1.0)])
+    probe = LossProbe(side.table)
+    feed(side, probe, [(0, 1, 1.0), (1, 1, -1.0)])
     side.grow(40)
-    feed(side, judge, [(39, 1, 1.0), (20, 2, 0.5), (39, 0, 0.0)])
+    feed(side, probe, [(39, 1, 1.0), (20, 2, 0.5), (39, 0, 0.0)])
     check_books(side, {0: 1, 1: 1, 39: 2, 20: 1}, 4.0)
 
 
 # Moving.
 
 
-def slow_objective(side, judge, kept, cluster):
+def slow_objective(side, probe, kept, cluster):
     """Loss on the kept events and the prior, by loops."""
     row = side.table.weight[cluster].tolist()
     mean = side._mean.tolist()
     total = side._moving.prior / 2 * sum((r - m) ** 2 for r, m in zip(row, mean, strict=True))
     for partner, target in kept:
-        other = judge.partners[partner].tolist()
+        other = probe.partners[partner].tolist()
         output = sum(r * o for r, o in zip(row, other, strict=True))
         total += (output - target) ** 2
     return total
@@ -209,7 +209,7 @@ def slow_objective(side, judge, kept, cluster):
     st.sampled_from([0.0, 2.0]),
     st.integers(1, 6),
     st.sampled_from([0, 2**31 + 7, 2**63 - 1]),
-    st.sampled_from([Judge, Unknown]),
+    st.sampled_from([LossProbe, Unknown]),
 )
 @settings(max_examples=60)
 def test_an_id_moves_to_the_best_of_the_clusters_that_are_tried(batches, prior, tried, seed, kind):
@@ -218,11 +218,11 @@ def test_an_id_moves_to_the_best_of_the_clusters_that_are_tried(batches, prior, 
     side = make_side(
         clusters, start, prior=prior, candidates=tried, latest=latest, schedule="always", seed=seed
     )
-    judge, log, members = kind(side.table), {}, {}
+    probe, log, members = kind(side.table), {}, {}
     seen = 0
     for batch in batches:
         before = side.table.assignment.tolist()
-        feed(side, judge, batch)
+        feed(side, probe, batch)
         seen += len(batch)
         for one, partner, target in batch:
             log.setdefault(one, []).append((partner, target))
@@ -234,7 +234,7 @@ def test_an_id_moves_to_the_best_of_the_clusters_that_are_tried(batches, prior, 
         drawn = draw_candidates(own, clusters, tried, moment)
         for place, one in enumerate(ids):
             kept = log[one][-latest:]
-            costs = {int(k): slow_objective(side, judge, kept, int(k)) for k in drawn[:, place]}
+            costs = {int(k): slow_objective(side, probe, kept, int(k)) for k in drawn[:, place]}
             best = min(costs, key=costs.get)
             alone = list(members.values()).count(members[one]) == 1
             goal = members[one] if alone else best
@@ -247,10 +247,10 @@ def test_an_id_moves_to_the_best_of_the_clusters_that_are_tried(batches, prior, 
 
 def test_the_mean_row_is_that_of_what_was_looked_up_lately():
     side = make_side(4, np.arange(IDS) % 4)
-    judge, mean, seen = Judge(side.table), np.zeros(DIM), 0
+    probe, mean, seen = LossProbe(side.table), np.zeros(DIM), 0
     for batch in [[(0, 1, 1.0), (1, 1, 0.0)], [(2, 0, 1.0)], [(3, 2, 1.0)] * 40]:
         vectors = side.table(torch.tensor([one for one, _, _ in batch])).detach().numpy()
-        feed(side, judge, batch)
+        feed(side, probe, batch)
         share = max(0.01, 10 / (10 + seen / len(batch)))
         mean = mean + share * (vectors.mean(0) - mean)
         seen += len(batch)
@@ -261,9 +261,9 @@ def spied(side, monkeypatch):
     judged = []
     plain = side._reassign
 
-    def spy(ids, judge):
+    def spy(ids, probe):
         judged.extend(ids.tolist())
-        plain(ids, judge)
+        plain(ids, probe)
 
     monkeypatch.setattr(side, "_reassign", spy)
     return judged
@@ -273,7 +273,11 @@ def spied(side, monkeypatch):
 def test_ids_are_judged_when_they_come_to_1_2_4_8_events(batches):
     with pytest.MonkeyPatch.context() as patch:
         side = make_side(3, np.arange(IDS) % 3)
-        judged, judge, counts = spied(side, patch), Judge(side.table), dict.fromkeys(range(5), 0)
+        judged, probe, counts = (
+            spied(side, patch),
+            LossProbe(side.table),
+            dict.fromkeys(range(5), 0),
+        )
         for batch in batches:
             expected = []
             for one in sorted(set(batch)):
@@ -281,16 +285,16 @@ def test_ids_are_judged_when_they_come_to_1_2_4_8_events(batches):
                 if any(before < 2**power <= counts[one] for power in range(12)):
                     expected.append(one)
             judged.clear()
-            feed(side, judge, [(one, 0, 1.0) for one in batch])
+            feed(side, probe, [(one, 0, 1.0) for one in batch])
             assert judged == expected
 
 
 @pytest.mark.parametrize("every", [1, 100])
 def test_all_ids_of_a_batch_are_judged_always_if_that_is_asked_for(every, monkeypatch):
     side = make_side(3, np.arange(IDS) % 3, schedule="always", every=every)
-    judged, judge = spied(side, monkeypatch), Judge(side.table)
+    judged, probe = spied(side, monkeypatch), LossProbe(side.table)
     for _ in range(3):
-        feed(side, judge, [(5, 0, 1.0), (2, 0, 1.0), (5, 1, 1.0)])
+        feed(side, probe, [(5, 0, 1.0), (2, 0, 1.0), (5, 1, 1.0)])
     assert judged == [2, 5] * 3
 
 
@@ -304,13 +308,13 @@ def test_looks_are_so_many_events_apart_and_make_up_for_all_since(batches, every
         side = make_side(IDS, limit=2.0, every=every, candidates=3)
         plain = make_side(IDS, limit=NEVER)  # looks each time
         judged, due = spied(side, patch), spied(plain, patch)
-        judge, waiting, since = Judge(side.table), set(), 0
+        probe, waiting, since = LossProbe(side.table), set(), 0
         side.events = side._looked = past
         for batch in batches:
             events = [(one, one % PARTNERS, float(one)) for one in batch]
             clusters = side.table.num_clusters
-            feed(side, judge, events)
-            feed(plain, Judge(plain.table), events)
+            feed(side, probe, events)
+            feed(plain, LossProbe(plain.table), events)
             waiting |= set(due)
             due.clear()
             since, past = since + len(batch), past + len(batch)
@@ -328,14 +332,14 @@ def test_looks_are_so_many_events_apart_and_make_up_for_all_since(batches, every
 def test_in_another_pass_an_id_is_judged_about_once_however_many_events_it_has(monkeypatch):
     ids, passes = 300, 10
     side = make_side(3, np.arange(ids) % 3, ids=ids, candidates=0)
-    judge, rng = Judge(side.table), np.random.default_rng(0)
+    probe, rng = LossProbe(side.table), np.random.default_rng(0)
     events = np.repeat(np.arange(ids), 1 + np.arange(ids) % 10)
-    feed(side, judge, [(int(one), 0, 1.0) for one in events])
+    feed(side, probe, [(int(one), 0, 1.0) for one in events])
     sizes, counted = side.members.events.copy(), side.buffer.counts.copy()
     judged = spied(side, monkeypatch)
     for _ in range(passes):
         for part in np.array_split(rng.permutation(events), 20):
-            feed(side, judge, [(int(one), 0, 1.0) for one in part], again=True)
+            feed(side, probe, [(int(one), 0, 1.0) for one in part], again=True)
     times = np.bincount(judged, minlength=ids) / passes
     for events_each in range(10):  # whoever has that many
         assert times[events_each::10].mean() == pytest.approx(1, abs=0.25)
@@ -347,7 +351,7 @@ def test_in_another_pass_an_id_is_judged_about_once_however_many_events_it_has(m
 def test_nobody_moves_where_there_is_one_cluster_or_none_is_tried():
     for side in (make_side(3), make_side(3, np.arange(IDS) % 3, candidates=0)):
         before = side.table.assignment.clone()
-        feed(side, Judge(side.table), [(0, 0, 1.0), (3, 1, -1.0)] * 10)
+        feed(side, LossProbe(side.table), [(0, 0, 1.0), (3, 1, -1.0)] * 10)
         assert torch.equal(side.table.assignment, before)
         assert side.moved == 0
 
@@ -355,7 +359,7 @@ def test_nobody_moves_where_there_is_one_cluster_or_none_is_tried():
 def test_a_sweep_judges_everybody_who_has_events():
     clusters = 4
     side = make_side(clusters, np.arange(IDS) % clusters, candidates=40, prior=0.0)
-    judge = Judge(side.table)
+    probe = LossProbe(side.table)
     rng = np.random.default_rng(1)
     events = [
         (one, int(partner), float(rng.normal()))
@@ -363,14 +367,14 @@ def test_a_sweep_judges_everybody_who_has_events():
         for partner in rng.integers(PARTNERS, size=6)
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(side, "_reassign", lambda ids, judge: None)  # noqa: ARG005
-        feed(side, judge, events)
+        patch.setattr(side, "_reassign", lambda ids, probe: None)  # noqa: ARG005
+        feed(side, probe, events)
     with torch.no_grad():
-        side.sweep(judge)
+        side.sweep(probe)
     log = {one: [event[1:] for event in events if event[0] == one] for one in range(IDS - 1)}
     settled = 0
     for one, kept in log.items():
-        costs = [slow_objective(side, judge, kept, k) for k in range(clusters)]
+        costs = [slow_objective(side, probe, kept, k) for k in range(clusters)]
         own = int(side.table.assignment[one])
         settled += costs[own] == pytest.approx(min(costs), abs=1e-4)
     assert settled >= IDS - 1 - clusters  # some may have been the last of theirs
@@ -391,18 +395,18 @@ def slow_splits(gradients, counts):
     return [{frozenset(low), frozenset(high)} for low, high in best], min(uneven)
 
 
-@given(st.integers(0, 10_000), st.sampled_from([Judge, Unknown]))
+@given(st.integers(0, 10_000), st.sampled_from([LossProbe, Unknown]))
 def test_a_cluster_is_cut_along_the_first_component_with_events_as_even_as_can_be(seed, kind):
     rng = np.random.default_rng(seed)
     side = make_side(2, limit=20.0, latest=4, candidates=0)
-    judge = kind(side.table, seed)
+    probe = kind(side.table, seed)
     counts = rng.integers(1, 8, size=IDS)
     events = [
         (one, int(rng.integers(PARTNERS)), float(rng.normal()))
         for one in np.repeat(np.arange(IDS), counts).tolist()
     ]
     before = side.table(torch.arange(-1, IDS)).detach().clone()
-    feed(side, judge, events)
+    feed(side, probe, events)
     if counts.sum() <= 40:
         assert side.table.num_clusters == 1
         return
@@ -413,7 +417,7 @@ def test_a_cluster_is_cut_along_the_first_component_with_events_as_even_as_can_b
     gradients = np.zeros((IDS, DIM))
     for one, some in kept.items():
         for _, partner, target in some:
-            other = judge.partners[partner].double().numpy()
+            other = probe.partners[partner].double().numpy()
             gradients[one] -= 2 * (row @ other - target) * other
     even, uneven = slow_splits(gradients, counts)
     found = {frozenset(side.members.of(cluster).tolist()) for cluster in range(2)}
@@ -426,7 +430,7 @@ def test_a_new_row_descends_as_its_parent_did():
     ids = torch.arange(IDS)
     side.lookup(ids)
     side.learn(torch.randn(IDS, DIM) * 3)
-    feed(side, Judge(side.table), [(one, one % PARTNERS, 1.0) for one in range(IDS)])
+    feed(side, LossProbe(side.table), [(one, one % PARTNERS, 1.0) for one in range(IDS)])
     assert side.table.num_clusters == 2
     side.lookup(torch.tensor([side.members.of(0)[0], side.members.of(1)[0]]))
     side.learn(torch.ones(2, DIM))
@@ -435,10 +439,10 @@ def test_a_new_row_descends_as_its_parent_did():
 
 def test_gradients_that_are_no_numbers_are_told():
     side = make_side(2, limit=2.0)
-    judge = Judge(side.table)
-    judge.partners[:] = torch.nan
+    probe = LossProbe(side.table)
+    probe.partners[:] = torch.nan
     with pytest.raises(CelrecError, match="gradients must be finite; lower the learning rate"):
-        feed(side, judge, [(one, 0, 1.0) for one in range(IDS)])
+        feed(side, probe, [(one, 0, 1.0) for one in range(IDS)])
 
 
 def test_the_limit_may_depend_on_how_many_events_there_were_each_counted_once():
@@ -449,29 +453,29 @@ def test_the_limit_may_depend_on_how_many_events_there_were_each_counted_once():
         return events / 4
 
     side = make_side(IDS, limit=limit, candidates=3)
-    judge, counts = Judge(side.table), {}
+    probe, counts = LossProbe(side.table), {}
     for number in range(20):
         batch = [((number * 5 + k * 7) % IDS, k % PARTNERS, float(k)) for k in range(6)]
-        feed(side, judge, batch)
+        feed(side, probe, batch)
         for one, _, _ in batch:
             counts[one] = counts.get(one, 0) + 1
         check_books(side, counts, sum(counts.values()) / 4)
-        feed(side, judge, batch, again=True)
+        feed(side, probe, batch, again=True)
     assert told == [6 * (number // 2 + 1) for number in range(40)]
     assert 2 <= side.table.num_clusters < IDS
 
 
 def test_an_id_with_many_events_gets_a_cluster_of_its_own():
     side = make_side(5, own_row_above=3)
-    judge = Judge(side.table)
-    feed(side, judge, [(0, 1, 1.0), (1, 1, 1.0), (2, 2, 1.0), *[(4, 0, 1.0)] * 3])
+    probe = LossProbe(side.table)
+    feed(side, probe, [(0, 1, 1.0), (1, 1, 1.0), (2, 2, 1.0), *[(4, 0, 1.0)] * 3])
     assert side.table.num_clusters == 1
     before = side.table(torch.arange(IDS)).detach().clone()
-    feed(side, judge, [(4, 0, 1.0)])
+    feed(side, probe, [(4, 0, 1.0)])
     assert side.table.num_clusters == 2
     assert side.members.of(int(side.table.assignment[4])).tolist() == [4]
     assert torch.equal(side.table(torch.arange(IDS)), before)
-    feed(side, judge, [(4, 0, 1.0)] * 9)  # it has one already
+    feed(side, probe, [(4, 0, 1.0)] * 9)  # it has one already
     assert side.table.num_clusters == 2
 
 
@@ -489,13 +493,15 @@ def test_a_state_goes_on_as_if_nothing_had_happened(rule, every):
 
     def make():
         side = make_side(6, limit=10.0, latest=3, candidates=3, every=every)
-        return HardSide("users", side.table, Descending(rule=rule), side._moving, 0, 2)
+        return HardClusterTrainer(
+            "users", side.table, RowDescentConfig(rule=rule), side._moving, 0, 2
+        )
 
     def go_on(side, batches, first=0):
         for number, batch in enumerate(batches, first):
             side.lookup(torch.tensor([one for one, _, _ in batch]))
             side.learn(torch.tensor([[t, -t, 1.0] for _, _, t in batch]))
-            feed(side, Judge(side.table), batch, again=number % 4 == 3)
+            feed(side, LossProbe(side.table), batch, again=number % 4 == 3)
 
     whole = make()
     go_on(whole, batches)
@@ -527,10 +533,10 @@ def test_bytes_are_those_of_all_that_is_held():
 @settings(max_examples=50)
 def test_the_books_are_right_after_ids_were_dropped_and_whatever_comes(batches, kept, every):
     side = make_side(5, limit=2.5, latest=3, candidates=4, every=every)
-    judge, counts = Judge(side.table), {}
+    probe, counts = LossProbe(side.table), {}
 
     def take(batch):
-        feed(side, judge, batch)
+        feed(side, probe, batch)
         for one, _, _ in batch:
             counts[one] = counts.get(one, 0) + 1
 
@@ -578,13 +584,13 @@ def books_of_those_who_are_left(side, counts):
 
 def test_clusters_of_those_who_are_gone_are_there_for_others():
     side = make_side(4, np.arange(IDS) % 4, limit=2.0, candidates=0)
-    judge = Judge(side.table)
-    feed(side, judge, [(one, one % PARTNERS, 1.0) for one in range(IDS)])
+    probe = LossProbe(side.table)
+    feed(side, probe, [(one, one % PARTNERS, 1.0) for one in range(IDS)])
     assert side.table.num_clusters == 4
     side.keep(np.array([0, 4, 5, 8]))  # of clusters 0 and 1
     assert side.table.num_clusters == 2
     assert side.members.of(0).tolist() == [3, 1, 0]
-    feed(side, judge, [(one, one, 1.0) for one in range(4)] * 3)
+    feed(side, probe, [(one, one, 1.0) for one in range(4)] * 3)
     assert side.table.num_clusters == 4
 
 
@@ -592,7 +598,7 @@ def test_bytes_are_those_of_who_is_left():
     side = make_side(4)
     bytes_of_few = side.nbytes
     side.grow(10_000)
-    feed(side, Judge(side.table), [(one, 0, 1.0) for one in range(10_000)])
+    feed(side, LossProbe(side.table), [(one, 0, 1.0) for one in range(10_000)])
     assert side.nbytes > 100 * bytes_of_few
     side.keep(np.arange(IDS))
     assert side.nbytes == bytes_of_few
@@ -604,7 +610,9 @@ def test_partners_that_are_gone_are_nobody_and_others_have_new_numbers(place):
     ids = [torch.tensor(values) for values in ([4, 5, 4, 4], [0, 1, 0, 6], [3, 3, -1, 2])]
     ids[0], ids[place] = ids[place], ids[0]
     batch = Batch.of(ids, torch.tensor([1.0, 2.0, 3.0, 4.0]))
-    side.observe(batch, ids[place], {"users": torch.zeros(4, DIM)}, Judge(side.table), again=False)
+    side.observe(
+        batch, ids[place], {"users": torch.zeros(4, DIM)}, LossProbe(side.table), again=False
+    )
     before = [one.tolist() for one in side.latest(np.array([4, 5])).ids()]
     for other in {0, 1, 2} - {place}:
         numbers = np.array([1, -1, 0, -1, 2, 3, -1])

@@ -12,14 +12,14 @@ from celrec.models.dot_product import BiasedDotProduct, DotProduct
 from celrec.models.losses import LOSSES, rating_and_conversion
 from celrec.models.mmoe import MMoE
 from celrec.online import latest_evidence
-from celrec.online.config import Online
+from celrec.online.config import OnlineConfig
 from celrec.online.kernels import (
     KNOWN_LOSSES,
     _tangent_losses,
     choose_by_tangents,
     draw_candidates,
 )
-from celrec.online.latest_evidence import KeptEvents, LatestEvidence, Moving
+from celrec.online.latest_evidence import LatestEvidence, OnlineClusterConfig, RecentEvents
 from celrec.recommender.batch import Batch
 from celrec.recommender.feature_tables import FeatureTables
 from celrec.recommender.id_model import IdModel
@@ -135,10 +135,10 @@ def make(model, loss="cross-entropy", *, seed=0):
         table.start_from(torch.arange(IDS) % CLUSTERS)
     none = FeatureTables([], width)
     told = rating_and_conversion(1.0) if isinstance(model, MMoE) else LOSSES[loss]
-    trainer = Online(assignment="hard", moving=Moving(candidates=0)).trainer(
+    trainer = OnlineConfig(assignment="hard", moving=OnlineClusterConfig(candidates=0)).trainer(
         IdModel(*tables, model, none, none, loss=told)
     )
-    kept = KeptEvents(4, 0, 2, ids=IDS)
+    kept = RecentEvents(4, 0, 2, ids=IDS)
     rng = np.random.default_rng(seed)
     ids = [torch.from_numpy(rng.integers(0, IDS - 1, 40)) for _ in range(2)]  # the last has none
     batch = Batch(*ids, torch.from_numpy(rng.integers(0, 2, 40).astype(np.float32)))
@@ -147,7 +147,7 @@ def make(model, loss="cross-entropy", *, seed=0):
 
 
 def evidence_of(table, kept, **moving):
-    return LatestEvidence("users", table, kept, Moving(**{"candidates": 6, **moving}))
+    return LatestEvidence("users", table, kept, OnlineClusterConfig(**{"candidates": 6, **moving}))
 
 
 def networks():

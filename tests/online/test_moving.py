@@ -1,7 +1,7 @@
 import pytest
 
 from celrec import CelrecError
-from celrec.online.latest_evidence import Moving
+from celrec.online.latest_evidence import OnlineClusterConfig
 
 
 @pytest.mark.parametrize(
@@ -17,4 +17,4 @@ from celrec.online.latest_evidence import Moving
 )
 def test_wrong_settings_are_told(wrong, told):
     with pytest.raises(CelrecError, match=told):
-        Moving(**wrong)
+        OnlineClusterConfig(**wrong)

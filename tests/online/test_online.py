@@ -21,12 +21,12 @@ from celrec.evaluation.cluster_diagnostics import adjusted_rand_index
 from celrec.models.dot_product import BiasedDotProduct, DotProduct
 from celrec.models.losses import LOSSES
 from celrec.offline.checkpoint import Checkpoint
-from celrec.online.config import Online
-from celrec.online.hard_clusters import HardSide
-from celrec.online.latest_evidence import Moving
-from celrec.online.mixtures import SoftSide
-from celrec.online.plain_tables import ComposedSide, PlainSide
-from celrec.online.row_descent import Descending
+from celrec.online.config import OnlineConfig
+from celrec.online.hard_clusters import HardClusterTrainer
+from celrec.online.latest_evidence import OnlineClusterConfig
+from celrec.online.mixtures import MixtureTrainer
+from celrec.online.plain_tables import ComposedTableTrainer, RowTableTrainer
+from celrec.online.row_descent import RowDescentConfig
 from celrec.recommender.batch import Batch
 from celrec.recommender.feature_tables import FeatureTables
 from celrec.recommender.id_model import IdModel
@@ -58,30 +58,30 @@ def recommender(users, items, model=None, loss="squared-error"):
 )
 def test_wrong_settings_are_told(wrong, told):
     with pytest.raises(CelrecError, match=told):
-        Online(**wrong)
+        OnlineConfig(**wrong)
 
 
 @pytest.mark.parametrize(
     ("table", "side"),
     [
-        (PosteriorEmbedding(9, DIM, rows=3), SoftSide),
-        (ClusteredEmbedding(9, DIM, max_clusters=3), HardSide),
-        (FullEmbedding(9, DIM), PlainSide),
-        (ModuloEmbedding(9, DIM, rows=3), PlainSide),
-        (PreHashEmbedding(9, DIM, rows=3), ComposedSide),
-        (CafeEmbedding(9, DIM, rows=9), ComposedSide),  # it wants to see its gradients
+        (PosteriorEmbedding(9, DIM, rows=3), MixtureTrainer),
+        (ClusteredEmbedding(9, DIM, max_clusters=3), HardClusterTrainer),
+        (FullEmbedding(9, DIM), RowTableTrainer),
+        (ModuloEmbedding(9, DIM, rows=3), RowTableTrainer),
+        (PreHashEmbedding(9, DIM, rows=3), ComposedTableTrainer),
+        (CafeEmbedding(9, DIM, rows=9), ComposedTableTrainer),  # it wants to see its gradients
     ],
 )
 def test_every_table_is_learned_in_its_own_way(table, side):
-    trainer = Online().trainer(recommender(table, FullEmbedding(5, DIM)))
+    trainer = OnlineConfig().trainer(recommender(table, FullEmbedding(5, DIM)))
     assert type(trainer.sides["users"]) is side
-    assert type(trainer.sides["items"]) is PlainSide
+    assert type(trainer.sides["items"]) is RowTableTrainer
 
 
 @pytest.mark.parametrize(("loss", "bytes_each"), [("cross-entropy", 1), ("squared-error", 4)])
 def test_hard_clusters_keep_conversions_as_bytes_and_ratings_as_they_are(loss, bytes_each):
     tables = [ClusteredEmbedding(9, DIM, max_clusters=3) for _ in range(2)]
-    trainer = Online(assignment="hard", moving=Moving(latest=5)).trainer(
+    trainer = OnlineConfig(assignment="hard", moving=OnlineClusterConfig(latest=5)).trainer(
         recommender(*tables, loss=loss)
     )
     for side in trainer.sides.values():
@@ -89,7 +89,9 @@ def test_hard_clusters_keep_conversions_as_bytes_and_ratings_as_they_are(loss, b
 
 
 def test_penalties_and_rates_can_be_multiplied():
-    how = Online(shared=Descending(l2=0.5), plain=Descending(learning_rate=0.2, l2=0.1))
+    how = OnlineConfig(
+        shared=RowDescentConfig(l2=0.5), plain=RowDescentConfig(learning_rate=0.2, l2=0.1)
+    )
     stronger, faster = how.stronger(3.0), how.faster(2.0)
     assert (stronger.shared.l2, stronger.plain.l2) == pytest.approx((1.5, 0.3))
     assert stronger.shared.learning_rate == how.shared.learning_rate
@@ -100,7 +102,7 @@ def test_penalties_and_rates_can_be_multiplied():
 
 def test_nothing_can_be_replayed_where_no_events_are_kept():
     model = recommender(FullEmbedding(5, DIM), FullEmbedding(5, DIM))
-    trainer = Online(assignment="hard", replay=True).trainer(model)
+    trainer = OnlineConfig(assignment="hard", replay=True).trainer(model)
     ids = torch.tensor([1, 2])
     for _ in range(2):
         assert trainer.step(Batch(ids, ids, torch.ones(2))).shape == (2,)
@@ -112,7 +114,7 @@ def test_nothing_can_be_replayed_where_no_events_are_kept():
 def test_rows_begin_as_far_apart_as_is_said():
     users = PosteriorEmbedding(3000, DIM + 1, rows=3000)
     items = ModuloEmbedding(3000, DIM + 1, rows=3000)
-    how = Online(spread=0.7, scalars=0.2, small=0.01, seed=5)
+    how = OnlineConfig(spread=0.7, scalars=0.2, small=0.01, seed=5)
     model = recommender(users, items, BiasedDotProduct())
     how.begin(model, 3.25)
     assert users.weight[:, :DIM].std().item() == pytest.approx(0.7, rel=0.05)
@@ -135,7 +137,7 @@ def test_a_non_negative_factorisation_begins_about_the_mean(kind, mean):
         "full": lambda: FullEmbedding(500, DIM),
     }[kind]
     model = recommender(table(), FullEmbedding(500, DIM))
-    Online(plain=Descending(non_negative=True), spread=0.1).begin(model, mean)
+    OnlineConfig(plain=RowDescentConfig(non_negative=True), spread=0.1).begin(model, mean)
     rows = [one.weight.detach() for one in model.whole_tables.values()]
     assert all(bool((one >= 0).all()) for one in rows)
     outputs = rows[0][:400] @ rows[1][:400].T
@@ -144,14 +146,14 @@ def test_a_non_negative_factorisation_begins_about_the_mean(kind, mean):
 
 def test_targets_below_zero_are_no_reason_to_break():
     model = recommender(FullEmbedding(5, DIM), FullEmbedding(5, DIM))
-    Online(plain=Descending(non_negative=True)).begin(model, -2.0)
+    OnlineConfig(plain=RowDescentConfig(non_negative=True)).begin(model, -2.0)
     assert all(bool(one.weight.isfinite().all()) for one in model.whole_tables.values())
 
 
 def test_mixtures_that_know_best_keep_what_they_begin_with():
     table = PreHashEmbedding(9, DIM, rows=3)
     before = table.weight.detach().clone()
-    Online().begin(recommender(table, FullEmbedding(5, DIM)), 1.0)
+    OnlineConfig().begin(recommender(table, FullEmbedding(5, DIM)), 1.0)
     assert torch.equal(table.weight, before)
 
 
@@ -166,7 +168,7 @@ def quick(monkeypatch):
     for presets in ONLINE.values():
         for name, how in presets.items():
             steps = min(how.schedule.steps, 6)
-            schedule = replace(how.schedule, steps=steps, judge_every=1, patience=3)
+            schedule = replace(how.schedule, steps=steps, validate_every=1, patience=3)
             solver = replace(how.solver, batch=min(how.solver.batch, 250))
             monkeypatch.setitem(presets, name, replace(how, schedule=schedule, solver=solver))
 
@@ -216,7 +218,7 @@ def test_a_plan_is_learned_online_and_kept_in_a_run_folder(embedding, model, pre
         for table in found.model.whole_tables.values():
             assert table(torch.arange(-1, table.num_embeddings)).ge(0).all()
     learned = split().train_and_valid()
-    save_run(tmp_path / "run", learned, found.model, plan, found.judgements, {}, {})
+    save_run(tmp_path / "run", learned, found.model, plan, found.validation_records, {}, {})
     loaded = load_run(tmp_path / "run")
     assert loaded.plan == plan
     for log in (split().test, log_with_unseen()):
@@ -241,8 +243,8 @@ def test_training_that_is_stopped_at_every_second_judgement_comes_to_the_same(
     def fit_until_the_second():
         seen = []
 
-        def watch(_, judgement):
-            seen.append(judgement)
+        def watch(_, record):
+            seen.append(record)
             if len(seen) == 2:  # the first was saved
                 raise Stopped
 
@@ -258,7 +260,7 @@ def test_training_that_is_stopped_at_every_second_judgement_comes_to_the_same(
             stops += 1
             assert stops < 30
     assert stops > 1
-    assert repr(found.judgements) == repr(expected.judgements)
+    assert repr(found.validation_records) == repr(expected.validation_records)
     first, second = expected.model.state_dict(), found.model.state_dict()
     assert all(torch.equal(first[name], second[name]) for name in first)
 
@@ -285,7 +287,7 @@ def test_the_preset_paper_is_what_the_paper_says():
     assert (moving.latest, moving.candidates, moving.limit) == (20, 50, 100)
     assert (moving.schedule, moving.prior, moving.own_row_above) == ("always", 0.0, 100)
     for rows in (how.solver.shared, how.solver.plain):
-        assert rows == Descending(rule="sgd", learning_rate=0.05, average=True)
+        assert rows == RowDescentConfig(rule="sgd", learning_rate=0.05, average=True)
     assert how.solver.replay
     ratings = ONLINE["nmf"]["paper"]
     assert (ratings.rank, ratings.solver.batch) == (64, 2000)
@@ -398,7 +400,7 @@ def late(losses):
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_mixtures_learn_a_stream_far_better_than_rows_shared_by_chance(seed):
-    how = Online(seed=seed)
+    how = OnlineConfig(seed=seed)
     _, soft = learned(soft_rows, how)
     _, by_chance = learned(modulo_rows, how)
     best = conversions()[-1]
@@ -407,7 +409,7 @@ def test_mixtures_learn_a_stream_far_better_than_rows_shared_by_chance(seed):
 
 
 def test_ids_that_come_late_are_known_after_a_few_events():
-    model, losses = learned(soft_rows, Online())
+    model, losses = learned(soft_rows, OnlineConfig())
     ids, _, _, best = conversions()
     seen, number = np.zeros(USERS, int), np.empty(EVENTS, int)
     for event, user in enumerate(ids[0]):
@@ -426,7 +428,7 @@ def test_ids_that_come_late_are_known_after_a_few_events():
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_planted_clusters_are_found(seed):
-    model, _ = learned(soft_rows, Online(seed=seed))
+    model, _ = learned(soft_rows, OnlineConfig(seed=seed))
     ids, _, clusters, _ = conversions()
     for table, events, truth in zip((model.users, model.items), ids, clusters, strict=True):
         warm = np.bincount(events, minlength=len(truth)) >= 50
@@ -440,8 +442,8 @@ def test_the_planted_clusters_are_found(seed):
 
 
 def test_hard_clusters_learn_the_stream_too():
-    moving = Moving(candidates=8, prior=2.0, limit=300.0)
-    how = Online(assignment="hard", shared=Descending(), moving=moving)
+    moving = OnlineClusterConfig(candidates=8, prior=2.0, limit=300.0)
+    how = OnlineConfig(assignment="hard", shared=RowDescentConfig(), moving=moving)
     model, hard = learned(lambda ids: ClusteredEmbedding(ids, DIM + 1, max_clusters=16), how)
     _, by_chance = learned(modulo_rows, how)
     assert late(hard) < late(by_chance) - 0.03

@@ -21,9 +21,9 @@ from celrec.models.losses import LOSSES, rating_and_conversion
 from celrec.models.mmoe import MMoE
 from celrec.models.neumf import NeuMF
 from celrec.models.wide_deep import WideDeep
-from celrec.online.config import Online
-from celrec.online.latest_evidence import Moving
-from celrec.online.row_descent import Descending
+from celrec.online.config import OnlineConfig
+from celrec.online.latest_evidence import OnlineClusterConfig
+from celrec.online.row_descent import RowDescentConfig
 from celrec.recommender.batch import Batch
 from celrec.recommender.feature_tables import FeatureTables
 from celrec.recommender.id_model import HISTORY, IdModel
@@ -64,7 +64,7 @@ MODELS = {
     "deepfm": lambda fields: DeepFM(DIM, fields),
     "din": lambda fields: DIN(DIM, fields),
 }
-MOVING = Moving(latest=4, candidates=3, limit=8.0, own_row_above=9)
+MOVING = OnlineClusterConfig(latest=4, candidates=3, limit=8.0, own_row_above=9)
 KINDS = {
     "soft": (soft, soft, soft),
     "hard": (hard, hard, hard),
@@ -97,7 +97,7 @@ def make(kind="soft", model="mf", loss="squared-error", *, columns=1, seed=0, **
     replay = kind == "replay"
     assignment = "hard" if replay else "soft"
     settings = {"assignment": assignment, "replay": replay, "moving": MOVING, "seed": seed}
-    how = Online(**{**settings, **options})
+    how = OnlineConfig(**{**settings, **options})
     how.begin(recommender, 0.5)
     trainer = how.trainer(recommender)
     for side in trainer.sides.values():
@@ -459,7 +459,7 @@ def test_the_latest_events_of_the_ids_of_a_batch_are_learned_with_it_each_once(m
 @pytest.mark.parametrize("again", [False, True])
 def test_all_parameters_take_the_gradients_of_the_batch(again):
     """Full tables, so that all is what torch would do."""
-    how = Descending(rule="sgd", learning_rate=0.1, average=True)
+    how = RowDescentConfig(rule="sgd", learning_rate=0.1, average=True)
     trainer = make("plain", "deepfm", columns=0, plain=how)
     trainer.recommender.items = trainer.sides["items"].table
     batch = all_batches(trainer)[0]

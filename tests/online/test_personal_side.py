@@ -9,16 +9,16 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.models.dot_product import DotProduct
-from celrec.online.config import Online
-from celrec.online.latest_evidence import Moving
+from celrec.online.config import OnlineConfig
+from celrec.online.latest_evidence import OnlineClusterConfig
 from celrec.online.personal import _Shifted
-from celrec.online.row_descent import Descending
+from celrec.online.row_descent import RowDescentConfig
 from celrec.recommender.batch import Batch
 from celrec.recommender.feature_tables import FeatureTables
 from celrec.recommender.id_model import IdModel
 
 USERS, ITEMS, DIM = 6, 8, 3
-SGD = Descending(rule="sgd", learning_rate=0.05)
+SGD = RowDescentConfig(rule="sgd", learning_rate=0.05)
 
 
 def recommender(kind="soft"):
@@ -33,7 +33,9 @@ def recommender(kind="soft"):
 
 def trainer(model, above=2, **changes):
     settings = {"shared": SGD, "plain": SGD, "own": SGD, **changes}
-    made = Online(own_above=above, moving=Moving(limit=4), **settings).trainer(model)
+    made = OnlineConfig(own_above=above, moving=OnlineClusterConfig(limit=4), **settings).trainer(
+        model
+    )
     for side in made.sides.values():
         side.begin()
     return made
@@ -72,7 +74,7 @@ def test_to_get_a_row_changes_no_vector_at_that_moment(kind):
 
 def test_what_an_id_differs_by_takes_the_mean_gradient_and_is_drawn_to_nothing():
     model = recommender()
-    pulled = Descending(rule="sgd", learning_rate=0.5, l2=0.2)
+    pulled = RowDescentConfig(rule="sgd", learning_rate=0.5, l2=0.2)
     learning = trainer(model, above=0, own=pulled)
     learning.step(events())  # all items of these have rows from now on
     side, ids = learning.sides["items"], events().item
@@ -114,12 +116,12 @@ def test_tangents_are_those_of_what_is_shared():
     for number in range(3):
         learning.step(events(seed=number))
     batch = events(seed=1)
-    judge = _Shifted(learning, model.items, 1)
+    probe = _Shifted(learning, model.items, 1)
     with torch.no_grad():
-        output, slope, vector = judge.tangent("items", batch)
+        output, slope, vector = probe.tangent("items", batch)
         for row in model.items.shared.weight:
             outputs = output + (slope * (row - vector)).sum(1)
-            expected = judge.losses("items", batch, row.view(1, 1, DIM))[0]
+            expected = probe.losses("items", batch, row.view(1, 1, DIM))[0]
             torch.testing.assert_close((outputs - batch.target).square(), expected)
         plain = learning.tangent("items", batch)
     assert not torch.equal(vector, plain.vector)

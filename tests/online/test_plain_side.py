@@ -4,8 +4,8 @@ import torch
 
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
-from celrec.online.plain_tables import PlainSide
-from celrec.online.row_descent import Descending
+from celrec.online.plain_tables import RowTableTrainer
+from celrec.online.row_descent import RowDescentConfig
 
 DIM = 3
 
@@ -15,8 +15,8 @@ DIM = 3
 def test_new_rows_begin_about_that_of_unseen_ids_whoever_comes_with_them(steps, non_negative):
     table = FullEmbedding(5, DIM)
     before = table.weight.detach().clone()
-    how = Descending(non_negative=non_negative)
-    side = PlainSide("users", table, how, spread=0.1, seed=7)
+    how = RowDescentConfig(non_negative=non_negative)
+    side = RowTableTrainer("users", table, how, spread=0.1, seed=7)
     for ids in steps:
         side.grow(ids)
     noise = np.random.default_rng([7, 0]).standard_normal((15, DIM), np.float32)
@@ -30,7 +30,7 @@ def test_new_rows_begin_about_that_of_unseen_ids_whoever_comes_with_them(steps, 
 def test_rows_shared_by_chance_stay_as_they_are_when_ids_come():
     table = ModuloEmbedding(5, DIM, rows=2)
     before = table.weight.detach().clone()
-    side = PlainSide("users", table, Descending(), spread=0.1)
+    side = RowTableTrainer("users", table, RowDescentConfig(), spread=0.1)
     side.grow(50)
     assert table.num_embeddings == 50
     assert table.weight.detach().equal(before)

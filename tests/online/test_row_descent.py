@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from celrec import CelrecError
-from celrec.online.row_descent import RULES, Descending, RowDescent
+from celrec.online.row_descent import RULES, RowDescent, RowDescentConfig
 
 ROWS, DIM = 6, 3
 
 settings = st.builds(
-    Descending,
+    RowDescentConfig,
     rule=st.sampled_from(RULES),
     learning_rate=st.sampled_from([0.05, 0.5]),
     first_square=st.sampled_from([0.1, 2.0]),
@@ -71,7 +71,7 @@ def test_steps_are_those_of_torch_for_each_row_that_is_looked_up(how, batches, s
 @pytest.mark.parametrize("rule", RULES)
 def test_the_penalty_draws_only_rows_that_are_looked_up(rule):
     weight = torch.ones(ROWS, DIM)
-    descent = RowDescent(weight, Descending(rule=rule, l2=0.5))
+    descent = RowDescent(weight, RowDescentConfig(rule=rule, l2=0.5))
     descent.step(torch.tensor([4]), torch.zeros(1, DIM))
     assert (weight < 1).any(1).tolist() == [row == 4 for row in range(ROWS)]
 
@@ -79,21 +79,21 @@ def test_the_penalty_draws_only_rows_that_are_looked_up(rule):
 def test_a_parameter_is_moved_in_place():
     table = nn.Embedding(ROWS, DIM)
     before = table.weight.detach().clone()
-    RowDescent(table.weight, Descending()).step(torch.tensor([1]), torch.ones(1, DIM))
+    RowDescent(table.weight, RowDescentConfig()).step(torch.tensor([1]), torch.ones(1, DIM))
     assert (table.weight != before).any(1).tolist() == [row == 1 for row in range(ROWS)]
 
 
 def test_rows_that_are_all_different_can_be_moved_at_once():
     both = [torch.ones(ROWS, DIM) for _ in range(2)]
     gradients = torch.arange(6.0).view(2, DIM)
-    RowDescent(both[0], Descending()).step(torch.tensor([5, 0]), gradients)
-    RowDescent(both[1], Descending()).descend(np.array([5, 0]), gradients.numpy())
+    RowDescent(both[0], RowDescentConfig()).step(torch.tensor([5, 0]), gradients)
+    RowDescent(both[1], RowDescentConfig()).descend(np.array([5, 0]), gradients.numpy())
     assert torch.equal(*both)
 
 
 @given(st.sampled_from(RULES), st.integers(0, 4))
 def test_a_table_that_grows_keeps_what_is_known_of_its_rows(rule, more):
-    how = Descending(rule=rule)
+    how = RowDescentConfig(rule=rule)
     generator = torch.Generator().manual_seed(0)
     steps = [
         (torch.randint(ROWS, (5,), generator=generator), torch.randn(5, DIM, generator=generator))
@@ -118,7 +118,7 @@ def test_a_table_that_grows_keeps_what_is_known_of_its_rows(rule, more):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_the_state_is_all_that_steps_depend_on(rule):
-    how = Descending(rule=rule)
+    how = RowDescentConfig(rule=rule)
     weight = torch.ones(ROWS, DIM)
     descent = RowDescent(weight, how)
     descent.step(torch.tensor([0, 3, 3]), torch.ones(3, DIM))
@@ -135,26 +135,26 @@ def test_the_state_is_all_that_steps_depend_on(rule):
 
 def test_a_new_row_can_have_the_state_of_another():
     weight = torch.zeros(ROWS, DIM)
-    descent = RowDescent(weight, Descending())
+    descent = RowDescent(weight, RowDescentConfig())
     descent.step(torch.tensor([2, 2]), torch.full((2, DIM), 3.0))
     descent.copy([2], [5])
     weight[5] = weight[2]
     descent.step(torch.tensor([2, 5]), torch.ones(2, DIM))
     assert torch.equal(weight[5], weight[2])
-    RowDescent(weight, Descending(rule="sgd")).copy([2], [5])  # has nothing to copy
+    RowDescent(weight, RowDescentConfig(rule="sgd")).copy([2], [5])  # has nothing to copy
 
 
 def test_bytes_are_those_of_the_squares_and_the_places():
     weight = torch.zeros(ROWS, DIM)
-    assert RowDescent(weight, Descending()).nbytes == ROWS * DIM * 4 + ROWS * 4
-    assert RowDescent(weight, Descending(rule="sgd")).nbytes == ROWS * 4
+    assert RowDescent(weight, RowDescentConfig()).nbytes == ROWS * DIM * 4 + ROWS * 4
+    assert RowDescent(weight, RowDescentConfig(rule="sgd")).nbytes == ROWS * 4
 
 
 def test_rows_of_another_float_type_are_refused():
     with pytest.raises(CelrecError, match="weight must be of float32, not float64"):
-        RowDescent(torch.zeros(ROWS, DIM, dtype=torch.float64), Descending())
+        RowDescent(torch.zeros(ROWS, DIM, dtype=torch.float64), RowDescentConfig())
     weight = torch.zeros(ROWS, DIM)
-    descent = RowDescent(weight, Descending())
+    descent = RowDescent(weight, RowDescentConfig())
     weight.data = torch.zeros(ROWS, DIM, dtype=torch.float16)
     with pytest.raises(CelrecError, match="weight must be of float32, not float16"):
         descent.step(torch.tensor([0]), torch.ones(1, DIM))
@@ -172,12 +172,12 @@ def test_rows_of_another_float_type_are_refused():
 )
 def test_wrong_settings_are_told(wrong, told):
     with pytest.raises(CelrecError, match=told):
-        Descending(**wrong)
+        RowDescentConfig(**wrong)
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_rows_that_move_up_take_what_is_known_of_them_along(rule):
-    how = Descending(rule=rule, learning_rate=0.5)
+    how = RowDescentConfig(rule=rule, learning_rate=0.5)
     weight = nn.Parameter(torch.zeros(5, DIM))
     descent = RowDescent(weight, how)
     descent.step(torch.tensor([0, 2, 4, 4]), torch.randn(4, DIM))
@@ -201,7 +201,7 @@ def test_a_table_that_grew_is_not_held_twice_while_the_state_grows():
     tracemalloc.start()
     try:
         weight = nn.Parameter(torch.from_numpy(np.ones((100_000, 8), np.float32)))
-        descent, size = RowDescent(weight, Descending()), weight.nbytes
+        descent, size = RowDescent(weight, RowDescentConfig()), weight.nbytes
         weight.data = torch.from_numpy(np.ones((112_500, 8), np.float32))
         held = tracemalloc.get_traced_memory()[0]
         tracemalloc.reset_peak()

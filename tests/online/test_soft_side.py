@@ -15,15 +15,15 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.posterior import IMPOSSIBLE, PosteriorEmbedding
 from celrec.models.dot_product import DotProduct
 from celrec.models.losses import LOSSES
-from celrec.online.config import Online
+from celrec.online.config import OnlineConfig
 from celrec.online.kernels import (
     add_evidence,
     add_tangent_evidence,
     weigh,
 )
-from celrec.online.latest_evidence import Moving
-from celrec.online.mixtures import SoftSide
-from celrec.online.row_descent import Descending
+from celrec.online.latest_evidence import OnlineClusterConfig
+from celrec.online.mixtures import MixtureTrainer
+from celrec.online.row_descent import RowDescentConfig
 from celrec.recommender.batch import Batch
 from celrec.recommender.feature_tables import FeatureTables
 from celrec.recommender.id_model import IdModel
@@ -198,8 +198,8 @@ def make_side(evidence=None, **options):
     table = PosteriorEmbedding(IDS, DIM, rows=ROWS)
     if evidence is not None:
         table.evidence[: len(evidence)] = torch.tensor(evidence, dtype=torch.uint8)
-    how = options.pop("how", Descending(rule="sgd", average=False))
-    return SoftSide("users", table, how, **options)
+    how = options.pop("how", RowDescentConfig(rule="sgd", average=False))
+    return MixtureTrainer("users", table, how, **options)
 
 
 def batch_of(ids, target=None):
@@ -221,7 +221,7 @@ def test_vectors_are_those_of_the_table(evidence):
 @pytest.mark.parametrize("average", [False, True])
 def test_a_row_learns_from_each_event_as_much_as_it_weighs_there(average):
     evidence = [[0, 9, 40, 250], [16, 0, 0, 5], [0, 0, 0, 0]]
-    how = Descending(rule="sgd", learning_rate=0.5, average=average)
+    how = RowDescentConfig(rule="sgd", learning_rate=0.5, average=average)
     side = make_side(evidence, how=how)
     rows = side.table.weight.detach().clone().tolist()
     ids, pulls = [0, 1, 1, 2], [[1.0, -2.0], [0.5, 3.0], [-1.0, 0.25], [4.0, 1.0]]
@@ -328,7 +328,7 @@ def test_later_passes_forget_what_events_told_when_rows_were_others():
 
 def test_ids_begin_apart_from_each_other():
     table = PosteriorEmbedding(3000, DIM, rows=8, first_rows=6)
-    side = SoftSide("users", table, Descending())
+    side = MixtureTrainer("users", table, RowDescentConfig())
     side.begin()
     assert bool((table.evidence[:, 6:] == IMPOSSIBLE).all())
     assert table.evidence[-1, :6].tolist() == [0] * 6
@@ -365,7 +365,7 @@ def test_the_seed_decides_how_ids_begin(seed):
 
 def test_a_sweep_lets_unseen_ids_have_the_mean_of_the_weights():
     table = PosteriorEmbedding(IDS, DIM, rows=ROWS + 1, first_rows=ROWS)
-    side = SoftSide("users", table, Descending())
+    side = MixtureTrainer("users", table, RowDescentConfig())
     side.sweep(Given([]))
     assert table.evidence[-1].tolist() == [0] * ROWS + [IMPOSSIBLE]  # nobody is known
     observe(side, ids_of(0, 1, 1, 3), [[0.0] * 4, [0.1] * 4, [2.0] * 4, [0.5] * 4])
@@ -384,7 +384,7 @@ def test_rows_that_are_alike_are_merged_and_the_heaviest_is_split():
     nothing = FeatureTables([], DIM)
     users, items = ClusteredEmbedding(IDS, DIM, max_clusters=4), PosteriorEmbedding(9, DIM, rows=5)
     model = IdModel(users, items, DotProduct(), nothing, nothing)
-    how = Online(moving=Moving(limit=3.0, merge_within=0.05, schedule="always"))
+    how = OnlineConfig(moving=OnlineClusterConfig(limit=3.0, merge_within=0.05, schedule="always"))
     how.begin(model, 0.0)
     trainer = how.trainer(model)
     with torch.no_grad():
@@ -405,7 +405,7 @@ def test_rows_that_are_alike_are_merged_and_the_heaviest_is_split():
 
 
 def test_bytes_are_those_of_the_descent_and_the_counts():
-    side = make_side(how=Descending())
+    side = make_side(how=RowDescentConfig())
     before = side.nbytes
     assert before == side._descent.nbytes
     observe(side, torch.arange(IDS), np.zeros((ROWS, IDS)))
@@ -413,7 +413,7 @@ def test_bytes_are_those_of_the_descent_and_the_counts():
 
 
 def test_a_state_goes_on_as_if_nothing_had_happened():
-    side = make_side(how=Descending())
+    side = make_side(how=RowDescentConfig())
     side.begin()
 
     def go_on(side, *, again):
@@ -423,7 +423,7 @@ def test_a_state_goes_on_as_if_nothing_had_happened():
         observe(side, ids, np.arange(16).reshape(4, 4) / 9, again=again)
 
     go_on(side, again=False)
-    fresh = make_side(how=Descending())
+    fresh = make_side(how=RowDescentConfig())
     fresh.table.load_state_dict(copy.deepcopy(side.table.state_dict()))
     fresh.load_state_dict(copy.deepcopy(side.state_dict()))
     for one in (side, fresh):
@@ -443,8 +443,8 @@ def make_trainer(loss, *, both=True, temperature=1.0):
     users = PosteriorEmbedding(IDS, DIM, rows=3)
     items = PosteriorEmbedding(IDS, DIM, rows=2) if both else FullEmbedding(IDS, DIM)
     recommender = IdModel(users, items, DotProduct(), nothing, nothing, loss=LOSSES[loss])
-    plain = Descending(rule="sgd", learning_rate=0.1, average=False)
-    how = Online(shared=plain, plain=plain, temperature=temperature)
+    plain = RowDescentConfig(rule="sgd", learning_rate=0.1, average=False)
+    how = OnlineConfig(shared=plain, plain=plain, temperature=temperature)
     trainer = how.trainer(recommender)
     for side in trainer.sides.values():
         side.begin()
@@ -519,8 +519,8 @@ class Exactly:
 
     kind = "made up"
 
-    def __init__(self, judge):
-        self.losses = judge.losses
+    def __init__(self, probe):
+        self.losses = probe.losses
 
 
 @pytest.mark.parametrize(

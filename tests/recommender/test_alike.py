@@ -14,7 +14,7 @@ from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.recommender.factorisation import Factorisation
-from celrec.recommender.materialised_items import Alike
+from celrec.recommender.materialised_items import TiedItems
 
 ITEMS = 12
 
@@ -52,7 +52,7 @@ def partners(labels):
 def test_items_with_equal_labels_have_equal_vectors(kind):
     make, count = TABLES[kind]
     table = make()
-    alike = Alike.of(Factorisation(FullEmbedding(2, 3), table), ITEMS)
+    alike = TiedItems.of(Factorisation(FullEmbedding(2, 3), table), ITEMS)
     assert len(np.unique(alike.vector)) == count
     assert alike.score is alike.vector
     assert alike.own is None
@@ -67,7 +67,7 @@ def test_items_with_equal_labels_have_equal_vectors(kind):
 
 
 def test_who_shares_a_row_is_in_one_cluster_whatever_is_added_to_it():
-    alike = Alike.of(Factorisation(FullEmbedding(2, 3), personal(clustered())), ITEMS)
+    alike = TiedItems.of(Factorisation(FullEmbedding(2, 3), personal(clustered())), ITEMS)
     assert (partners(alike.cluster) == partners(np.arange(ITEMS) % 4)).all()
     assert not partners(alike.vector)[2].sum() > 1
 
@@ -75,7 +75,7 @@ def test_who_shares_a_row_is_in_one_cluster_whatever_is_added_to_it():
 def test_biases_are_ones_own():
     items = BiasedEmbedding(clustered())
     items.bias.data.normal_()
-    alike = Alike.of(Factorisation(BiasedEmbedding(FullEmbedding(2, 3)), items), ITEMS - 2)
+    alike = TiedItems.of(Factorisation(BiasedEmbedding(FullEmbedding(2, 3)), items), ITEMS - 2)
     assert alike.own.tolist() == items.bias[: ITEMS - 2].tolist()
     assert (partners(alike.score) == partners(np.arange(ITEMS - 2) % 4)).all()
 
@@ -88,7 +88,7 @@ def test_features_tell_items_apart_that_have_one_row():
     log = read(rows, item_features=features)
     model = make_model(log, Plan("cel", "2", rank=4, model="deepfm"))
     model.items.start_from(torch.arange(ITEMS) % 2)
-    alike = Alike.of(model, ITEMS)
+    alike = TiedItems.of(model, ITEMS)
     shown = log.item_features.rows()
     expected = [
         [one % 2 == two % 2 and shown[one] == shown[two] for two in range(ITEMS)]

@@ -12,7 +12,7 @@ from celrec import Planted
 from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
-from celrec.recommender.clusters import merge_alike
+from celrec.recommender.clusters import merge_similar
 from celrec.recommender.factorisation import Factorisation
 from tests.data.logs import logs
 
@@ -78,7 +78,7 @@ def test_merges_are_those_of_a_slow_search(log, side, tolerance, biased, seed):
     table = {"users": model.user_rows, "items": model.item_rows}[side]
     before, count = error(model, log), table.num_clusters
     rows, cluster = slow_merge(copy.deepcopy(model), log, side, tolerance)
-    merges = merge_alike(model, log, side, tolerance)
+    merges = merge_similar(model, log, side, tolerance)
     assert merges == count - table.num_clusters
     assert error(model, log) <= before + tolerance + 1e-6
     assert table.num_clusters == len(rows)
@@ -121,26 +121,26 @@ def test_copies_of_planted_clusters_are_found(copies):
     before = model.predict(log)
     for side, table in (("users", model.users), ("items", model.items)):
         spare = table.num_clusters - truth[side]
-        assert merge_alike(model, log, side, 1e-6) == spare
+        assert merge_similar(model, log, side, 1e-6) == spare
         assert table.num_clusters == truth[side]
     torch.testing.assert_close(model.predict(log), before)
 
 
 def test_copies_are_merged_at_no_tolerance_at_all():
     log, model = planted_model(2)
-    assert merge_alike(model, log, "items", 0.0) == model.items.max_clusters - 4
+    assert merge_similar(model, log, "items", 0.0) == model.items.max_clusters - 4
 
 
 def test_a_merge_that_costs_too_much_is_undone():
     log, model = planted_model(1)
     before = copy.deepcopy(model.state_dict())
-    assert merge_alike(model, log, "items", 1e-6) == 0
+    assert merge_similar(model, log, "items", 1e-6) == 0
     assert all(torch.equal(model.state_dict()[name], before[name]) for name in before)
 
 
 def test_with_any_error_allowed_one_cluster_is_left():
     log, model = planted_model(2)
-    assert merge_alike(model, log, "items", 1e9) == model.items.max_clusters - 1
+    assert merge_similar(model, log, "items", 1e9) == model.items.max_clusters - 1
     assert model.items.num_clusters == 1
     assert model.users.num_clusters == model.users.max_clusters
 
@@ -152,15 +152,15 @@ def test_rows_that_differ_where_no_user_looks_are_alike():
         model.users.weight[:, 2] = 0
         model.items.weight.copy_(torch.tensor([[1.0, 1, 0], [1, 1.2, 0], [1, 1, 50]]))
     log = replace(log, target=model.predict(log).numpy())
-    assert merge_alike(model, log, "items", 1e-6) == 1
+    assert merge_similar(model, log, "items", 1e-6) == 1
     assert model.items.assignment[:-1].tolist() == [0, 1, 0] * 3
 
 
 def test_there_may_be_nothing_to_merge():
     log, model = planted_model(2)
     full = Factorisation(FullEmbedding(40, 3), model.items)
-    assert merge_alike(full, log, "users", 1e9) == 0
+    assert merge_similar(full, log, "users", 1e9) == 0
     single = Factorisation(FullEmbedding(40, 3), ClusteredEmbedding(36, 3, max_clusters=5))
-    assert merge_alike(single, log, "items", 1e9) == 0
-    assert merge_alike(model, log[:0], "items", 1e9) == 0
+    assert merge_similar(single, log, "items", 1e9) == 0
+    assert merge_similar(model, log[:0], "items", 1e9) == 0
     assert model.items.num_clusters == model.items.max_clusters

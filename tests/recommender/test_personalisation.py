@@ -11,7 +11,7 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
-from celrec.offline.gradient_descent import Descent, GradientDescent
+from celrec.offline.gradient_descent import DescentConfig, GradientDescent
 from celrec.recommender.factorisation import Factorisation
 from celrec.recommender.personalisation import personalise
 from tests.data.logs import logs
@@ -111,7 +111,9 @@ def test_a_strong_pull_keeps_rows_near_where_they_come_from():
         torch.manual_seed(0)
         personal = personalise(make_model(log, "clustered"), log)
         before = [table.weight.detach().clone() for table in (personal.users, personal.items)]
-        how = Descent(learning_rate=1e-2, projection="none", pull_to_anchor=pull, bounded=True)
+        how = DescentConfig(
+            learning_rate=1e-2, projection="none", pull_to_anchor=pull, bounded=True
+        )
         descent = GradientDescent(personal, log, how)
         for _ in range(50):
             descent.step()
@@ -131,7 +133,7 @@ def test_without_a_pull_rows_move_as_those_of_a_full_table(average):
     full = Factorisation(copy.deepcopy(model.users), FullEmbedding(12, 4))
     with torch.no_grad():
         full.items.weight.copy_(model.items(torch.tensor([*range(12), -1])))
-    how = Descent(learning_rate=1e-3, average=average, pull_to_anchor=0.0)
+    how = DescentConfig(learning_rate=1e-3, average=average, pull_to_anchor=0.0)
     descents = [GradientDescent(each, log, how) for each in (personal, full)]
     for _ in range(5):
         assert descents[0].step() == pytest.approx(descents[1].step(), rel=1e-6)

@@ -8,7 +8,7 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.inference.top_k import TopK
 from celrec.recommender.factorisation import Factorisation
-from celrec.recommender.materialised_items import with_written_items
+from celrec.recommender.materialised_items import with_materialised_items
 
 
 def mixture(ids, dim):
@@ -25,9 +25,9 @@ def test_the_same_is_recommended_and_the_model_is_left_as_it_was(biased):
         users, items = BiasedEmbedding(users), BiasedEmbedding(items)
         items.bias.data.normal_()
     model = Factorisation(users, items)
-    quick = with_written_items(model)
+    quick = with_materialised_items(model)
     assert model.items is items
-    assert type(quick.items).__name__ == "WrittenOut"
+    assert type(quick.items).__name__ == "Materialised"
     assert quick.users is model.users
     asked, priority = np.arange(-1, 6), np.arange(30)
     slow_best = TopK(model, priority).recommend(asked, 10)
@@ -38,4 +38,4 @@ def test_the_same_is_recommended_and_the_model_is_left_as_it_was(biased):
 
 def test_items_that_share_rows_stay_together():
     model = Factorisation(FullEmbedding(3, 2), ClusteredEmbedding(5, 2, max_clusters=2))
-    assert with_written_items(model) is model
+    assert with_materialised_items(model) is model

@@ -8,7 +8,7 @@ from celrec.embeddings.binary_code import BinaryCodeEmbedding
 from celrec.embeddings.compositional import CompositionalEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
-from celrec.recommender.factorisation import Factorisation, WrittenOut
+from celrec.recommender.factorisation import Factorisation, Materialised
 
 IDS, DIM = 9, 4
 EVERYONE = torch.tensor([*range(IDS), -1, IDS, 2**40, -(2**63)])
@@ -33,7 +33,7 @@ def make(request):
 
 def test_every_id_has_a_row_that_is_its_vector(make):
     source = make()
-    view = WrittenOut(source)
+    view = Materialised(source)
     ids = torch.arange(IDS)
     assert torch.equal(view(ids), source(ids))
     assert torch.equal(view.weight[view.row_of(ids)], source(ids))
@@ -43,13 +43,13 @@ def test_every_id_has_a_row_that_is_its_vector(make):
 
 def test_unseen_ids_share_the_row_of_the_unseen_id_minus_one(make):
     source = make()
-    unseen = WrittenOut(source)(EVERYONE[IDS:])
+    unseen = Materialised(source)(EVERYONE[IDS:])
     assert torch.equal(unseen, source(torch.tensor(-1)).expand(4, -1))
 
 
 def test_it_shows_what_was_when_it_was_last_refreshed(make):
     source = make()
-    view = WrittenOut(source)
+    view = Materialised(source)
     before = view.weight.clone()
     with torch.no_grad():
         for parameter in source.non_negative_parameters():
@@ -61,14 +61,14 @@ def test_it_shows_what_was_when_it_was_last_refreshed(make):
 
 
 def test_padding_is_a_row_of_zeros(make):
-    view = WrittenOut(make(padding_idx=3))
+    view = Materialised(make(padding_idx=3))
     assert view.weight[3].eq(0).all()
     assert view.weight[[0, 4]].ne(0).any()
 
 
 def test_the_rows_have_the_float_type_of_the_source(make):
     source = make(dtype=torch.float64)
-    view = WrittenOut(source)
+    view = Materialised(source)
     assert view.weight.dtype == torch.float64
     assert torch.equal(view(torch.arange(IDS)), source(torch.arange(IDS)))
 
@@ -79,7 +79,7 @@ def test_making_one_draws_no_random_number_and_leaves_the_source_as_it_was(make)
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    view = WrittenOut(source)
+    view = Materialised(source)
     view.reset_parameters()
     assert torch.equal(torch.rand(3), expected)
     assert all(torch.equal(value, state[name]) for name, value in source.state_dict().items())
@@ -87,7 +87,7 @@ def test_making_one_draws_no_random_number_and_leaves_the_source_as_it_was(make)
 
 def test_its_rows_are_not_learned_and_the_parameters_of_the_source_are_not_its_own(make):
     source = make()
-    view = WrittenOut(source)
+    view = Materialised(source)
     assert [name for name, _ in view.named_parameters()] == ["weight"]
     assert not view.weight.requires_grad
     assert not view(EVERYONE).requires_grad
@@ -97,7 +97,7 @@ def test_its_rows_are_not_learned_and_the_parameters_of_the_source_are_not_its_o
 def test_refreshing_counts_as_no_lookup_of_training():
     source = prehash().train()
     before = source.gain.clone()
-    view = WrittenOut(source)
+    view = Materialised(source)
     view.refresh()
     assert torch.equal(source.gain, before)
 
@@ -109,7 +109,7 @@ def test_a_factorisation_writes_out_only_the_tables_without_rows(make):
     items = make()
     model = Factorisation(FullEmbedding(5, DIM), items)
     assert model.user_rows is model.users
-    assert isinstance(model.item_rows, WrittenOut)
+    assert isinstance(model.item_rows, Materialised)
     assert model.item_rows.source is items
     assert model.item_rows is model.item_rows
 

@@ -30,7 +30,9 @@ def address(tmp_path_factory):
     fitted = celrec.fit(split, plan)
     source = {"data": str(folder / "log.csv"), "fold": None, "seed": 0}
     run = folder / "run"
-    save_run(run, split.train_and_valid(), fitted.model, plan, fitted.judgements, source, {})
+    save_run(
+        run, split.train_and_valid(), fitted.model, plan, fitted.validation_records, source, {}
+    )
     return written(run).path.as_uri()
 
 

@@ -27,7 +27,7 @@ def test_every_kind_of_run_has_a_page(runs, parse, tmp_path, kind):
     told = json.loads((runs(kind) / "result.json").read_text())["test"]
     found = report.standing.kind("run").figures.test
     assert {name: found[name] for name in told} == pytest.approx(told)
-    metric = report.standing.yardstick.metric
+    metric = report.standing.evaluator.metric
     shown = [value for name, value in found.items() if value and name.startswith(metric)]
     assert {repr(value) for value in shown} <= set(page.data)
     assert len(page.all("h1")) == 1
@@ -70,18 +70,18 @@ def test_bytes_in_the_page_are_those_of_the_tables(runs, parse, tmp_path):
 
 def test_errors_by_frequency_add_up_to_the_error(runs, tmp_path):
     report = written(runs("cel"), out=tmp_path / "page.html", reference=False)
-    yardstick, own = report.standing.yardstick, report.standing.kind("run").figures
-    for frequency, parts in ((yardstick.items, own.by_items), (yardstick.users, own.by_users)):
+    evaluator, own = report.standing.evaluator, report.standing.kind("run").figures
+    for frequency, parts in ((evaluator.items, own.by_items), (evaluator.users, own.by_users)):
         known = [(rows, part) for rows, part in zip(frequency.rows, parts, strict=True) if rows]
         total = sum(rows * part for rows, part in known) / sum(frequency.rows)
         assert total == pytest.approx(own.test["mse"])
-        assert sum(frequency.rows) == len(yardstick.test)
+        assert sum(frequency.rows) == len(evaluator.test)
 
 
 def test_targets_of_0_and_1_have_auc_and_log_loss(runs, parse, tmp_path):
     report = written(runs("deepfm"), out=tmp_path / "page.html", reference=False)
     figures = report.standing.kind("run").figures
-    assert report.standing.yardstick.metric == "auc"
+    assert report.standing.evaluator.metric == "auc"
     assert 0 < figures.test["log_loss"] < 2
     assert figures.test["auc"] is not None
     text = parse(report.path).text
@@ -91,7 +91,7 @@ def test_targets_of_0_and_1_have_auc_and_log_loss(runs, parse, tmp_path):
 
 def test_a_run_for_ranking_is_compared_with_popularity(runs, parse, tmp_path):
     report = written(runs("ranking"), out=tmp_path / "page.html", reference=False)
-    assert [one.kind for one in report.standing.contenders] == ["means", "run"]
+    assert [one.kind for one in report.standing.compared_models] == ["means", "run"]
     assert report.standing.kind("means").figures.ranking["users"] > 0
     assert "drawn at random" in parse(report.path).text
 

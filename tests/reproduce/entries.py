@@ -26,6 +26,6 @@ def small(entry, **schedule):
     return trial
 
 
-def judgements(trial):
+def validation_records(trial):
     """How training stood in the course of it."""
-    return fit(trial.split(), trial.plan, change=trial.changed).judgements["choose"]
+    return fit(trial.split(), trial.plan, change=trial.changed).validation_records["choose"]

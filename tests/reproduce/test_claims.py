@@ -42,7 +42,7 @@ def test_a_full_table_and_clusters_have_the_same_solver_and_their_own_penalties(
 
 @pytest.mark.parametrize("size", ["5 %", "1 %"])
 def test_empty_clusters_are_those_that_no_item_fits_best(size):
-    trial = small(by_place(INSIDE)[EMPTY, f"ml-100k {size}"], steps=69, judge_every=23)
+    trial = small(by_place(INSIDE)[EMPTY, f"ml-100k {size}"], steps=69, validate_every=23)
     split = trial.split()
     model = fit(split, trial.plan, change=trial.changed).model
     users, items = (table.weight.detach().numpy() for table in (model.users, model.items))

@@ -80,7 +80,7 @@ def test_it_is_looked_at_until_the_last_step(preset):
 
 @pytest.mark.usefixtures("small_log")
 def test_training_that_diverges_is_told_as_far_as_it_came():
-    change = {"solver.learning_rate": 1e9, "solver.bounded": False, "schedule.judge_every": 1}
+    change = {"solver.learning_rate": 1e9, "solver.bounded": False, "schedule.validate_every": 1}
     plan = Plan(compression="4", rank=3, model="mf", preset="descent")
     found = FIGURE.run(Trial("ml-100k", plan, change=change, quick=True).cell())
     assert "lower the learning rate" in found["diverged"]

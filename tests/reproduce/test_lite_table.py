@@ -48,7 +48,7 @@ def test_the_best_row_is_the_one_with_the_least_evidence_against_it():
 def test_a_cell_tells_the_error_with_the_best_rows_and_a_loop_without_mixtures_none():
     entries = by_place(TABLE)
     mixtures, theirs = (
-        small(entries[row, "ml-100k"], steps=4, judge_every=2) for row in (MIXTURES, THEIRS)
+        small(entries[row, "ml-100k"], steps=4, validate_every=2) for row in (MIXTURES, THEIRS)
     )
     found = TABLE.run(mixtures.cell())
     split = mixtures.split()

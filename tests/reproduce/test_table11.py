@@ -7,7 +7,7 @@ from celrec.evaluation.cell_file import CellFile
 from celrec.offline.fit import fit
 from reproduce.table11 import EXPERIMENTS
 from reproduce.trial import Trial
-from tests.reproduce.entries import by_place, judgements, settings, small
+from tests.reproduce.entries import by_place, settings, small, validation_records
 
 TABLE = EXPERIMENTS["table11"]
 pytestmark = pytest.mark.usefixtures("all_data_are_small")
@@ -38,8 +38,10 @@ def test_test_and_training_errors_are_read_off_the_same_trials():
 def test_members_move_every_so_many_steps_and_at_no_other(period):
     entry = by_place(TABLE, quick=True)[f"t1 = {period}", "ml-100k 0.5 %"]
     assert settings(entry).schedule.reassign_every == period
-    told = judgements(small(entry, split_every=1, steps=200, judge_every=10, patience=99))
-    moved = [judgement.step for judgement in told[1:] if judgement.moved]
+    told = validation_records(
+        small(entry, split_every=1, steps=200, validate_every=10, patience=99)
+    )
+    moved = [record.step for record in told[1:] if record.moved]
     assert moved
     assert all(step % period == 0 for step in moved)
 

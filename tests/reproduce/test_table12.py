@@ -44,7 +44,7 @@ def test_retraining_keeps_the_clusters_and_takes_as_many_steps_for_other_rows(so
     monkeypatch.setattr(
         module.OfflineTraining,
         "run",
-        lambda training: steps.extend(judgement.step for judgement in whole(training)),
+        lambda training: steps.extend(record.step for record in whole(training)),
     )
     model = retrained(trial, fitted, split)
     assert steps == [fitted.steps]

@@ -35,7 +35,7 @@ def test_each_place_chooses_a_rate_of_its_own_and_all_else_is_the_papers_loop():
         how = settings(entry)
         assert how.solver.optimiser == row.split()[0].lower()
         assert how.solver.average == row.endswith("with averaging")
-        assert how.schedule.judge_every == 10 * (int(entry.trial.plan.compression) - 1)
+        assert how.schedule.validate_every == 10 * (int(entry.trial.plan.compression) - 1)
         assert (how.solver.bounded, how.solver.projection, how.solver.l2) == (False, "abs", 1.0)
         tried = entry.choices(CellFile(None))
         assert list(tried) == [trial.change[RATE] for trial in tried.values()]

@@ -4,7 +4,7 @@ import pytest
 from celrec.offline.fit import fit
 from celrec.offline.starts import starting_clusters
 from reproduce.table5 import EXPERIMENTS
-from tests.reproduce.entries import by_place, judgements, settings, small
+from tests.reproduce.entries import by_place, settings, small, validation_records
 
 TABLE = EXPERIMENTS["table5"]
 pytestmark = pytest.mark.usefixtures("all_data_are_small")
@@ -30,7 +30,7 @@ def test_rules_alone_make_all_clusters(row, start):
     trial = small(by_place(TABLE, quick=True)[row, "ml-100k, 19 rows"], steps=6)
     split = trial.split()
     fitted = fit(split, trial.plan, change=trial.changed)
-    assert {(j.clusters, j.moved) for j in fitted.judgements["choose"]} == {(19, 0)}
+    assert {(j.clusters, j.moved) for j in fitted.validation_records["choose"]} == {(19, 0)}
     learned = fitted.model.items.assignment[:-1].numpy()
     assert np.array_equal(learned, starting_clusters(start, split.train_and_valid(), "items", 0))
 
@@ -38,11 +38,11 @@ def test_rules_alone_make_all_clusters(row, start):
 @pytest.mark.parametrize("row", ["By genre, then CEL", "By mean rating, then CEL"])
 def test_cel_goes_on_from_as_many_clusters_as_there_are_genres(row):
     entries = by_place(TABLE, quick=True)
-    told = judgements(small(entries[row, "ml-100k, 34 rows"], steps=40, judge_every=1))
+    told = validation_records(small(entries[row, "ml-100k, 34 rows"], steps=40, validate_every=1))
     assert 19 <= told[0].clusters < 22
     assert told[-1].clusters == 34
-    told = judgements(small(entries[row, "ml-100k, 19 rows"], steps=6))
-    assert {judgement.clusters for judgement in told} == {19}
+    told = validation_records(small(entries[row, "ml-100k, 19 rows"], steps=6))
+    assert {record.clusters for record in told} == {19}
     assert told[0].moved > 0
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from reproduce.table6 import EXPERIMENTS
-from tests.reproduce.entries import by_place, judgements, settings, small
+from tests.reproduce.entries import by_place, settings, small, validation_records
 
 TABLE = EXPERIMENTS["table6"]
 METHODS = {
@@ -14,8 +14,8 @@ METHODS = {
 SOLVERS = {"least squares": "LeastSquares", "gradient descent": "Descent"}
 # So that all splits are soon done.
 SHORT = {
-    "least squares": {"growth": 0.5, "steps": 16, "judge_every": 1, "patience": 99},
-    "gradient descent": {"split_every": 1, "steps": 80, "judge_every": 2, "patience": 99},
+    "least squares": {"growth": 0.5, "steps": 16, "validate_every": 1, "patience": 99},
+    "gradient descent": {"split_every": 1, "steps": 80, "validate_every": 2, "patience": 99},
 }
 pytestmark = pytest.mark.usefixtures("all_data_are_small")
 
@@ -48,8 +48,8 @@ def test_rows_are_ways_to_split(row, method, solver, kind):
 
 
 def moved_when_grown(entry, solver):
-    told = judgements(small(entry, **SHORT[solver]))
-    grown = [judgement.moved for judgement in told if judgement.clusters == 17]
+    told = validation_records(small(entry, **SHORT[solver]))
+    grown = [record.moved for record in told if record.clusters == 17]
     return sum(grown[1:])  # what moved before the first was moved by the last split, too
 
 

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from reproduce.table9 import EXPERIMENTS
-from tests.reproduce.entries import by_place, judgements, settings, small
+from tests.reproduce.entries import by_place, settings, small, validation_records
 
 TABLE = EXPERIMENTS["table9"]
 pytestmark = pytest.mark.usefixtures("all_data_are_small")
@@ -42,11 +42,11 @@ def test_rows_are_the_same_but_for_the_start():
 @pytest.mark.parametrize("solver", ["least squares", "gradient descent"])
 def test_without_splits_there_are_all_clusters_from_the_start_and_members_move(solver):
     entries = by_place(TABLE, quick=True)
-    schedule = {"steps": 60, "judge_every": 5}
-    told = judgements(small(entries[f"No split, {solver}", "ml-100k, NMF 1 %"], **schedule))
-    assert {judgement.clusters for judgement in told} == {17}
-    assert sum(judgement.moved for judgement in told) > 0
-    told = judgements(small(entries[f"CEL, {solver}", "ml-100k, NMF 1 %"], **schedule))
+    schedule = {"steps": 60, "validate_every": 5}
+    told = validation_records(small(entries[f"No split, {solver}", "ml-100k, NMF 1 %"], **schedule))
+    assert {record.clusters for record in told} == {17}
+    assert sum(record.moved for record in told) > 0
+    told = validation_records(small(entries[f"CEL, {solver}", "ml-100k, NMF 1 %"], **schedule))
     assert told[0].clusters < 17
 
 
@@ -54,8 +54,8 @@ def test_without_splits_and_reassignments_clusters_stay_as_they_were_drawn():
     entry = by_place(TABLE, quick=True)[
         "No split, least squares", "ml-100k, NMF 1 %, never reassigned"
     ]
-    told = judgements(small(entry, steps=20, judge_every=5))
-    assert {(judgement.clusters, judgement.moved) for judgement in told} == {(17, 0)}
+    told = validation_records(small(entry, steps=20, validate_every=5))
+    assert {(record.clusters, record.moved) for record in told} == {(17, 0)}
 
 
 def test_without_splits_a_network_has_all_clusters_too():

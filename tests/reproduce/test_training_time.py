@@ -49,9 +49,9 @@ def test_a_cell_is_a_whole_run(clusters, monkeypatch):
     usual = module.OfflineTraining.run
 
     def run(training):
-        judgements = usual(training)
-        grown.append((judgements[-1].step, training.grown_to["items"]))
-        return judgements
+        validation_records = usual(training)
+        grown.append((validation_records[-1].step, training.grown_to["items"]))
+        return validation_records
 
     monkeypatch.setattr(module.OfflineTraining, "run", run)
     monkeypatch.setattr(module, "_STEPS", 40)

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celrec import CelrecError, Plan, Planted, Split, fit
-from celrec.offline.config import Offline, Schedule
-from celrec.offline.gradient_descent import Descent
+from celrec.offline.config import OfflineConfig, Schedule
+from celrec.offline.gradient_descent import DescentConfig
 from reproduce import trial as module
 from reproduce.trial import Trial, serves
 
@@ -74,11 +74,13 @@ def test_findings_serve_if_they_have_all_that_is_looked_at(validated, found, exp
 
 def test_settings_are_changed_by_their_dotted_names_and_others_stay():
     change = {"solver.learning_rate": 0.5, "schedule.split_every": 0, "criterion": "members"}
-    how = Offline(solver=Descent(learning_rate=0.1, l2=3.0), schedule=Schedule(steps=40))
+    how = OfflineConfig(
+        solver=DescentConfig(learning_rate=0.1, l2=3.0), schedule=Schedule(steps=40)
+    )
     changed = Trial("ml-1m", Plan(), change=change).changed(how)
     assert changed == replace(
         how,
-        solver=Descent(learning_rate=0.5, l2=3.0),
+        solver=DescentConfig(learning_rate=0.5, l2=3.0),
         schedule=Schedule(steps=40, split_every=0),
         criterion="members",
     )
@@ -102,12 +104,12 @@ def test_a_setting_of_the_plan_or_of_training_is_set_and_told_by_its_dotted_name
 @pytest.mark.parametrize("name", ["speed", "schedule.speed", "criterion.speed"])
 def test_a_setting_that_is_not_there_is_told(name):
     with pytest.raises(CelrecError, match="has no setting 'speed' to change"):
-        Trial("ml-1m", Plan(), change={name: 1}).changed(Offline())
+        Trial("ml-1m", Plan(), change={name: 1}).changed(OfflineConfig())
 
 
 @pytest.mark.parametrize(("steps", "fewer"), [(400, 50), (40, 5), (10, 4), (2, 2)])
 def test_what_is_quick_takes_an_eighth_of_the_steps_but_four_if_there_are_as_many(steps, fewer):
-    how = Offline(schedule=Schedule(steps=steps), personal=Schedule(steps=80))
+    how = OfflineConfig(schedule=Schedule(steps=steps), personal=Schedule(steps=80))
     quick = Trial("ml-1m", Plan(), quick=True).changed(how)
     assert (quick.schedule.steps, quick.personal.steps) == (fewer, 10)
 

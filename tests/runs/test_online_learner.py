@@ -5,7 +5,7 @@ import torch
 
 from celrec import Plan, Planted, Split, fit
 from celrec.errors import CelrecError
-from celrec.online.eviction import Silence
+from celrec.online.eviction import IdleTime
 from celrec.runs.online_learner import OnlineLearner
 from celrec.runs.online_run import OnlineRun
 from celrec.runs.run_folder import load_run
@@ -87,7 +87,7 @@ def test_only_conversions_count_where_there_is_a_threshold(events):
 
 def test_silence_is_counted_in_events_that_happened(events, monkeypatch):
     monkeypatch.setattr("celrec.online.eviction._LEAST", 100)
-    learner = OnlineLearner.start(PLAN, forget_after=Silence.parse("120"))
+    learner = OnlineLearner.start(PLAN, forget_after=IdleTime.parse("120"))
     for batch in batches(events):
         learner.learn(batch)
     known = set(learner.tables["users"].ids.ids)

@@ -8,8 +8,8 @@ import torch
 from celrec.config.plan import Plan
 from celrec.data.columns import further
 from celrec.evaluation.prequential import Prequential
-from celrec.online import eviction as forgetting
-from celrec.online.eviction import Silence
+from celrec.online import eviction as eviction
+from celrec.online.eviction import IdleTime
 from celrec.recommender.batch import Batch
 from celrec.runs.online_run import OnlineRun
 from celrec.runs.run_folder import load_run
@@ -42,7 +42,7 @@ WITHOUT_HISTORY = [kind for kind in KINDS if "din" not in kind]
 @pytest.fixture
 def often(monkeypatch):
     """Look for silent ids after few events."""
-    monkeypatch.setattr(forgetting, "_LEAST", LEAST)
+    monkeypatch.setattr(eviction, "_LEAST", LEAST)
 
 
 def columns_of(kind):
@@ -89,7 +89,7 @@ def test_all_ids_of_a_column_may_be_silent_and_come_again(tmp_path):
         shops = [f"shop {n % 3}" if n < 60 or n >= 240 else None for n in range(300)]
         frame = drifting(300).with_columns(pl.Series(further("shop"), shops))
         folder = tmp_path / kind
-        with OnlineRun.start(folder, KINDS[kind], ["shop"], forget_after=Silence(50)) as run:
+        with OnlineRun.start(folder, KINDS[kind], ["shop"], forget_after=IdleTime(50)) as run:
             for events in cut(frame):
                 run.learn(events)
                 if run.events == 195:
@@ -107,7 +107,7 @@ def test_all_ids_of_a_column_may_be_silent_and_come_again(tmp_path):
 @pytest.mark.usefixtures("often")
 def test_one_user_and_one_item_may_be_all_that_is_left(tmp_path, kind):
     frame = pl.concat([drifting(100), drifting(1).select(pl.all().repeat_by(100).explode())])
-    with learned(tmp_path / "run", kind, frame, Silence(40)) as run:
+    with learned(tmp_path / "run", kind, frame, IdleTime(40)) as run:
         assert [len(run.tables[name].ids) for name in ("users", "items")] == [1, 1]
         assert run.tables["users"].counts.tolist() in ([100], [101])
         assert np.isfinite(run.learn(cut(drifting(30, start=100))[0]).predictions).all()
@@ -206,7 +206,7 @@ def test_what_is_kept_of_those_who_are_left_is_what_they_did(tmp_path, kind):
     roles = {"users": "user", "items": "item"} | (
         {"shop": further("shop")} if columns_of(kind) else {}
     )
-    with learned(tmp_path / "run", kind, frame, Silence(40)) as run:
+    with learned(tmp_path / "run", kind, frame, IdleTime(40)) as run:
         assert min(run.dropped.values()) > 0
         first, seen = {}, []  # the row in which each id became known, since it was dropped
         for name, table in run.tables.items():
@@ -241,7 +241,7 @@ def test_what_is_kept_of_those_who_are_left_is_what_they_did(tmp_path, kind):
 @pytest.mark.usefixtures("often")
 def test_an_id_that_comes_again_is_as_if_it_had_never_been_there(tmp_path):
     for kind in WITHOUT_HISTORY:
-        with learned(tmp_path / kind, kind, drifting(200), Silence(60)) as run:
+        with learned(tmp_path / kind, kind, drifting(200), IdleTime(60)) as run:
             gone = drifting(1)
             again = run.learn(Events(gone, {"row": 301}))
             assert (again.user_events.tolist(), again.item_events.tolist()) == ([0], [0])
@@ -282,7 +282,7 @@ def everything(run):
 def test_stopped_after_every_batch_a_run_drops_the_same_and_comes_to_the_same(
     tmp_path, kind, after
 ):
-    start = {"forget_after": Silence.parse(after)}
+    start = {"forget_after": IdleTime.parse(after)}
     whole = OnlineRun.start(tmp_path / "whole", KINDS[kind], columns_of(kind), **start)
     parts = OnlineRun.start(tmp_path / "parts", KINDS[kind], columns_of(kind), **start)
     for events in cut(drifting(240), 30):
@@ -300,7 +300,7 @@ def test_stopped_after_every_batch_a_run_drops_the_same_and_comes_to_the_same(
 
 def test_by_default_nobody_is_dropped_and_nothing_is_held_for_it(tmp_path):
     frame, held = drifting(12_000, alive=40), []
-    for after in (None, Silence(10**6)):
+    for after in (None, IdleTime(10**6)):
         with learned(tmp_path / str(after), "soft", frame, after, 1000) as run:
             assert run.dropped == {"users": 0, "items": 0}
             assert len(run.tables["users"].ids) > 5_000
@@ -323,7 +323,7 @@ def test_where_ids_drift_for_ever_memory_is_bounded_and_errors_are_no_larger(
 ):
     frame = drifting(events, alive=50, life=1000)
     errors, most, sizes = [], [], []
-    for after in (None, Silence(2000)):
+    for after in (None, IdleTime(2000)):
         metrics, bytes_held, ids_held = Prequential(), [], []
         folder = tmp_path / str(after)
         with OnlineRun.start(folder, KINDS[kind], forget_after=after) as run:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from celrec.errors import CelrecError
-from celrec.online.eviction import Silence
+from celrec.online.eviction import IdleTime
 from celrec.runs.checkpoint_folder import CheckpointFolder
 from celrec.runs.online_run import OnlineRun
 from celrec.runs.snapshot import snapshot
@@ -57,7 +57,7 @@ def test_ids_are_dropped_alike(log, tmp_path, monkeypatch, kind):  # noqa: F811
             tmp_path / str(memory),
             plan,
             columns_of(plan),
-            forget_after=Silence(70),
+            forget_after=IdleTime(70),
             memory=memory,
         )
         for memory in (None, 0, 3000)

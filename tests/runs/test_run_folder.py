@@ -14,9 +14,9 @@ from celrec.config.building import make_model
 from celrec.config.plan import Plan
 from celrec.config.presets import PRESETS
 from celrec.embeddings.mixed import MixedEmbedding
-from celrec.offline.config import Offline, Schedule
+from celrec.offline.config import OfflineConfig, Schedule
 from celrec.offline.fit import Fit, fit
-from celrec.offline.solver import Judgement
+from celrec.offline.solver import ValidationRecord
 from celrec.offline.training import OfflineTraining
 from celrec.runs.run_folder import check_place, load_run, save_run
 
@@ -28,17 +28,21 @@ def trained():
     split = Split.random(PLANTED.interactions())
     plan = Plan("cel", "5", side="both", rank=8)
     model = make_model(split.train, plan)
-    how = Offline(schedule=Schedule(steps=60, judge_every=20))
+    how = OfflineConfig(schedule=Schedule(steps=60, validate_every=20))
     training = OfflineTraining(model, split.train, split.valid, how)
     training.start()
-    judgements = {"choose": training.run()}
-    return split, plan, Fit(model, judgements, {"choose": training.best}, {}, {})
+    validation_records = {"choose": training.run()}
+    return split, plan, Fit(model, validation_records, {"choose": training.best}, {}, {})
 
 
 def save(path, trained, source=None, result=None):
     split, plan, fitted = trained
-    learned, model, judgements = split.train_and_valid(), fitted.model, fitted.judgements
-    save_run(path, learned, model, plan, judgements, source or {}, result or {})
+    learned, model, validation_records = (
+        split.train_and_valid(),
+        fitted.model,
+        fitted.validation_records,
+    )
+    save_run(path, learned, model, plan, validation_records, source or {}, result or {})
     return path
 
 
@@ -89,7 +93,7 @@ def test_every_kind_of_table_predicts_the_same_when_loaded(plan, trained, tmp_pa
     assert loaded.model.items.memory() == fitted.model.items.memory()
     assert loaded.model.users.memory() == fitted.model.users.memory()
     stages = pl.read_parquet(tmp_path / "run/judgements.parquet")["stage"].unique().to_list()
-    assert sorted(stages) == sorted(fitted.judgements)
+    assert sorted(stages) == sorted(fitted.validation_records)
     for name, table in (("users", fitted.model.user_rows), ("items", fitted.model.item_rows)):
         columns = getattr(loaded, name).columns
         assert ("cluster" in columns) == hasattr(table, "assignment")
@@ -118,14 +122,15 @@ def test_tables_tell_ids_counts_means_and_clusters(trained, run):
 def test_judgements_tell_their_stage(trained, tmp_path):
     split, plan, fitted = trained
     stages = {
-        "choose": fitted.judgements["choose"],
-        "personalise": [Judgement(2, 3, 0.5, 0.25, 1), Judgement(4, 3, 0.4, float("nan"), 0)],
+        "choose": fitted.validation_records["choose"],
+        "personalise": [
+            ValidationRecord(2, 3, 0.5, 0.25, 1),
+            ValidationRecord(4, 3, 0.4, float("nan"), 0),
+        ],
     }
-    save(tmp_path / "run", (split, plan, replace(fitted, judgements=stages)))
+    save(tmp_path / "run", (split, plan, replace(fitted, validation_records=stages)))
     shown = pl.read_parquet(tmp_path / "run/judgements.parquet")
-    expected = [
-        {"stage": stage, **asdict(judgement)} for stage in stages for judgement in stages[stage]
-    ]
+    expected = [{"stage": stage, **asdict(record)} for stage in stages for record in stages[stage]]
     assert repr(shown.to_dicts()) == repr(expected)
 
 
@@ -133,7 +138,7 @@ def test_titles_are_kept_and_ids_without_interactions_have_no_mean(trained, tmp_
     split, plan, fitted = trained
     titles = pl.DataFrame({"title": [f"Movie {j}" for j in range(60)], "genres": [["War"]] * 60})
     log = replace(split.train, item_features=titles)[split.train.item > 3]
-    save_run(tmp_path / "run", log, fitted.model, plan, fitted.judgements, {}, {})
+    save_run(tmp_path / "run", log, fitted.model, plan, fitted.validation_records, {}, {})
     items = load_run(tmp_path / "run").items
     assert items["title"].to_list() == titles["title"].to_list()
     assert items["interactions"].head(5).to_list()[:4] == [0] * 4
@@ -147,7 +152,7 @@ def test_rows_with_unseen_ids_do_not_count(trained, tmp_path):
     user[::5], item[::3] = -1, -1
     seen = (user >= 0) & (item >= 0)
     for name, rows in (("with", replace(log, user=user, item=item)), ("without", log[seen])):
-        save_run(tmp_path / name, rows, fitted.model, plan, fitted.judgements, {}, {})
+        save_run(tmp_path / name, rows, fitted.model, plan, fitted.validation_records, {}, {})
     one, two = load_run(tmp_path / "with"), load_run(tmp_path / "without")
     assert one.items.equals(two.items)
     assert one.users.equals(two.users)

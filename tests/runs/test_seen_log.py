@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from celrec import CelrecError
-from celrec.online import eviction as forgetting
-from celrec.online.eviction import Silence
+from celrec.online import eviction as eviction
+from celrec.online.eviction import IdleTime
 from celrec.runs import checkpoint_folder, online_run, seen_log
 from celrec.runs.checkpoint_folder import CheckpointFolder
 from celrec.runs.online_run import OnlineRun
@@ -62,10 +62,10 @@ def test_an_online_run_keeps_what_users_have_seen_however_often_it_stops(
 
 
 def test_who_is_dropped_has_seen_nothing_and_was_seen_by_nobody(tmp_path, monkeypatch):
-    monkeypatch.setattr(forgetting, "_LEAST", 20)
+    monkeypatch.setattr(eviction, "_LEAST", 20)
     frame = drifting(280)
-    one = OnlineRun.start(tmp_path / "one", KINDS["soft"], forget_after=Silence(60))
-    two = OnlineRun.start(tmp_path / "two", KINDS["soft"], forget_after=Silence(60))
+    one = OnlineRun.start(tmp_path / "one", KINDS["soft"], forget_after=IdleTime(60))
+    two = OnlineRun.start(tmp_path / "two", KINDS["soft"], forget_after=IdleTime(60))
     for events in cut(frame, 20):
         one.learn(events)
         two.learn(events)
@@ -126,10 +126,10 @@ def test_a_checkpoint_only_adds_what_is_new(tmp_path):
 
 
 def test_files_stay_as_long_as_a_checkpoint_needs_them(tmp_path, monkeypatch):
-    monkeypatch.setattr(forgetting, "_LEAST", 40)
+    monkeypatch.setattr(eviction, "_LEAST", 40)
     folder = tmp_path / "run"
     kept = []
-    with OnlineRun.start(folder, KINDS["soft"], forget_after=Silence(50)) as run:
+    with OnlineRun.start(folder, KINDS["soft"], forget_after=IdleTime(50)) as run:
         for events in cut(drifting(400), 20):
             run.learn(events)
             run.checkpoint()

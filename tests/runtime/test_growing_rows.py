@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from celrec.errors import CelrecError
 from celrec.runtime.growing_arrays import GrowingRows
-from celrec.runtime.memory_budget import Room, ScratchFile
+from celrec.runtime.memory_budget import MemoryBudget, ScratchFile
 
 INT32 = np.dtype(np.int32)
 arrays = st.integers(0, 2)
@@ -35,9 +35,9 @@ def files_no_longer_than(limit):
 
 @given(steps, st.sampled_from([None, 0, 100, 300, 10**6]))
 def test_rows_are_those_of_lists_and_within_the_budget(steps, budget):
-    room = Room(budget)
+    budget = MemoryBudget(budget)
     shapes = [(), (2,), (3,)]
-    rows = [GrowingRows(INT32, shape, 1, room) for shape in shapes]
+    rows = [GrowingRows(INT32, shape, 1, budget) for shape in shapes]
     lists, views = [[0], [0], [0]], []
     for number, (step, which, value) in enumerate(steps):
         one, slow = rows[which], lists[which]
@@ -56,27 +56,27 @@ def test_rows_are_those_of_lists_and_within_the_budget(steps, budget):
         expected[:] = np.reshape(slow, (-1, *[1] * len(shapes[which])))
         assert np.array_equal(one.first(len(slow)), expected)
         assert one.words.ctypes.data == one.flat.ctypes.data
-        assert room.held + room.mapped == sum(one.nbytes for one in rows)
-        assert budget is None or room.held <= budget
-        assert budget != 10**6 or not room.mapped
+        assert budget.held + budget.mapped == sum(one.nbytes for one in rows)
+        assert budget is None or budget.held <= budget
+        assert budget != 10**6 or not budget.mapped
         assert all(view.sum() >= 0 for view in views)
 
 
 def test_an_array_moves_to_a_file_when_it_grows_beyond_the_budget_and_stays_there():
-    room = Room(budget=1000)
-    first, second = GrowingRows(INT32, room=room), GrowingRows(INT32, room=room)
+    budget = MemoryBudget(budget=1000)
+    first, second = GrowingRows(INT32, budget=budget), GrowingRows(INT32, budget=budget)
     first.grow(100)
     second.grow(150)
-    assert (room.held, room.mapped, first.mapped, second.mapped) == (1000, 0, False, False)
+    assert (budget.held, budget.mapped, first.mapped, second.mapped) == (1000, 0, False, False)
     second.flat[:] = 7
     second.grow(151)
-    assert (room.held, room.mapped, first.mapped, second.mapped) == (400, 604, False, True)
+    assert (budget.held, budget.mapped, first.mapped, second.mapped) == (400, 604, False, True)
     assert second.flat[:150].tolist() == [7] * 150
     first.grow(250)  # there is memory for it again
-    assert (room.held, room.mapped) == (1000, 604)
+    assert (budget.held, budget.mapped) == (1000, 604)
     second.grow(152)
     del first
-    assert (room.held, room.mapped) == (0, 608)
+    assert (budget.held, budget.mapped) == (0, 608)
 
 
 def test_growth_in_a_file_copies_nothing():
@@ -90,7 +90,7 @@ def test_growth_in_a_file_copies_nothing():
 
 def test_files_have_no_names_and_are_where_they_should_be(tmp_path):
     folder = tmp_path / "deep" / "run"
-    rows = GrowingRows(INT32, (), 10**5, Room(0, folder))
+    rows = GrowingRows(INT32, (), 10**5, MemoryBudget(0, folder))
     rows.flat[:] = 1
     assert rows.mapped
     assert list(folder.iterdir()) == []
@@ -104,7 +104,7 @@ def _is(handle):
 
 def test_what_is_not_used_any_more_is_closed():
     before = len(os.listdir("/proc/self/fd"))
-    rows = GrowingRows(INT32, (), 10, Room(0))
+    rows = GrowingRows(INT32, (), 10, MemoryBudget(0))
     for size in range(11, 40):
         rows.grow(size)
         rows.keep(np.arange(size - 1))
@@ -114,8 +114,8 @@ def test_what_is_not_used_any_more_is_closed():
 
 
 def test_a_full_disk_is_told_and_harms_nothing(tmp_path):
-    room = Room(0, tmp_path)
-    rows = GrowingRows(INT32, (), 1000, room)
+    budget = MemoryBudget(0, tmp_path)
+    rows = GrowingRows(INT32, (), 1000, budget)
     rows.flat[:] = 7
     with files_no_longer_than(10_000):
         with pytest.raises(CelrecError, match=r"^memory: files in .* have to hold .*make room"):
@@ -128,7 +128,7 @@ def test_a_full_disk_is_told_and_harms_nothing(tmp_path):
 
 
 def test_an_array_that_cannot_move_to_a_file_stays_in_memory(tmp_path):
-    rows = GrowingRows(INT32, (), 1000, Room(4000, tmp_path))
+    rows = GrowingRows(INT32, (), 1000, MemoryBudget(4000, tmp_path))
     rows.flat[:] = 7
     with files_no_longer_than(1000), pytest.raises(CelrecError, match="memory: files in"):
         rows.grow(1001)
@@ -138,4 +138,4 @@ def test_an_array_that_cannot_move_to_a_file_stays_in_memory(tmp_path):
 
 def test_a_budget_is_no_negative_number():
     with pytest.raises(CelrecError, match="memory must be a number of bytes, 0 or more, not -1"):
-        Room(-1)
+        MemoryBudget(-1)

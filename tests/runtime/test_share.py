@@ -18,7 +18,7 @@ from celrec.cel.split import (
     nth_smallest,
 )
 from celrec.errors import DivergedError
-from celrec.runtime.communicator import Ranks, Share
+from celrec.runtime.communicator import Communicator, Partition
 
 WORKER = """
 import sys
@@ -58,16 +58,16 @@ def members_of(kind):
     return gradients, interactions, torch.randn(count, 3, generator=rng)
 
 
-def split(splitter, kind, ranks):
+def split(splitter, kind, communicator):
     gradients, interactions, partners = members_of(kind)
-    share = Share(ranks, ranks.cuts(interactions.numpy()))
+    share = Partition(communicator, communicator.cuts(interactions.numpy()))
     mine = share.mine
     members = Members(gradients[mine], interactions[mine], partners[mine], share)
     generator = torch.Generator().manual_seed(1)
     return share.joined(splitter.leaving(members, generator))
 
 
-def reassign(seed, ranks):
+def reassign(seed, communicator):
     rng = torch.Generator().manual_seed(seed)
     count, clusters = 3 + 5 * seed, 4 + seed // 4
     # Few levels, so that there are ties; and one cluster that all want to go to.
@@ -75,17 +75,17 @@ def reassign(seed, ranks):
     losses[:, seed % clusters] -= seed % 3
     current = torch.randint(0, clusters, (count,), generator=rng)
     interactions = torch.randint(0, 9, (count,), generator=rng)
-    share = Share(ranks, ranks.cuts(interactions.numpy()))
+    share = Partition(communicator, communicator.cuts(interactions.numpy()))
     rule = Reassignment(keep=0.3 * (seed % 2), evidence=seed % 4, margin=0.1 * (seed % 3))
     return rule(losses[share.mine], current, interactions, torch.Generator().manual_seed(2), share)
 
 
-def order_statistics(ranks):
+def order_statistics(communicator):
     values = torch.randn(50, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     values[10:20] = 0.0
     values[15] = -0.0
     values[30:33] = torch.tensor([1e300, -1e300, 5e-324], dtype=torch.float64)
-    share = Share.even(ranks, len(values))
+    share = Partition.even(communicator, len(values))
     mine = values[share.mine]
     wanted = (0, 1, 24, 49)
     found = torch.tensor([nth_smallest(mine, n, share) for n in wanted], dtype=torch.float64)
@@ -93,17 +93,17 @@ def order_statistics(ranks):
     return found
 
 
-def moves(ranks, kinds):
+def moves(communicator, kinds):
     """All that is decided together, by any number of processes."""
-    found = {"order": order_statistics(ranks)}
+    found = {"order": order_statistics(communicator)}
     for number, splitter in enumerate(SPLITTERS):
         for kind in kinds or KINDS[number % 5 :][:1]:
-            found[f"{kind} {number}"] = split(splitter, kind, ranks)
+            found[f"{kind} {number}"] = split(splitter, kind, communicator)
     for seed in range(12):
-        found[f"reassigned {seed}"] = reassign(seed, ranks)
-    bad = torch.full((1, 2), torch.nan if ranks.rank == ranks.size - 1 else 0.0)
-    share = Share.even(ranks, ranks.size)
-    if ranks.size > 1:
+        found[f"reassigned {seed}"] = reassign(seed, communicator)
+    bad = torch.full((1, 2), torch.nan if communicator.rank == communicator.size - 1 else 0.0)
+    share = Partition.even(communicator, communicator.size)
+    if communicator.size > 1:
         with pytest.raises(DivergedError, match="finite"):
             Splitter().leaving(Members(bad, torch.ones(1), share=share), torch.Generator())
     return found
@@ -145,7 +145,7 @@ def test_reassignment_by_rules_of_caution_written_out(seed):
     ("size", "kinds"), [(3, ()), pytest.param(7, KINDS, marks=pytest.mark.slow)]
 )
 def test_processes_with_some_members_each_make_the_moves_of_one(tmp_path, size, kinds):
-    expected = moves(Ranks.alone(), kinds)
+    expected = moves(Communicator.alone(), kinds)
     words = [str(size), str(tmp_path), *kinds]
     workers = [
         subprocess.Popen([sys.executable, "-c", WORKER, str(rank), *words]) for rank in range(size)
@@ -160,7 +160,7 @@ def test_processes_with_some_members_each_make_the_moves_of_one(tmp_path, size, 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 10])
 def test_shares_are_all_there_is_each_once(count):
-    shares = [Share.even(Ranks(rank, 4), count) for rank in range(4)]
+    shares = [Partition.even(Communicator(rank, 4), count) for rank in range(4)]
     places = [place for share in shares for place in range(count)[share.mine]]
     assert places == list(range(count))
     sizes = [share.mine.stop - share.mine.start for share in shares]

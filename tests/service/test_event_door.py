@@ -5,7 +5,7 @@ import pytest
 
 from celrec.config.plan import Plan
 from celrec.errors import CelrecError
-from celrec.service.events import EventDoor
+from celrec.service.events import EventWriter
 from celrec.service.messages import Event
 
 RATINGS = Plan(embedding="cel-lite", model="mf")
@@ -14,7 +14,7 @@ LIKES = Plan(embedding="cel-lite", model="mf", loss="cross-entropy", positive=4)
 
 
 def line(plan, known=(), first=False, **event):
-    written = EventDoor(plan, known).lines([Event(user="a", item=1, **event)], first=first)
+    written = EventWriter(plan, known).lines([Event(user="a", item=1, **event)], first=first)
     return json.loads(written)
 
 
@@ -30,7 +30,7 @@ def test_an_event_without_a_time_gets_that_of_its_arrival_in_microseconds():
 )
 def test_targets_are_what_the_run_learns(plan, target, expected):
     assert line(plan, target=target)["target"] == expected
-    assert EventDoor(plan).needs_target is (plan is RATINGS)
+    assert EventWriter(plan).needs_target is (plan is RATINGS)
 
 
 def test_what_the_run_cannot_learn_is_refused():
@@ -52,7 +52,7 @@ def test_further_ids_are_those_of_the_run():
 
 def test_a_line_is_one_line_whatever_an_id_holds():
     for user in ("a\nb", "a\r\u2028\u0085b", "é", '"', "\\"):
-        written = EventDoor(RATINGS).lines([Event(user=user, item=1, target=1)])
+        written = EventWriter(RATINGS).lines([Event(user=user, item=1, target=1)])
         assert written.count(b"\n") == 1
         assert len(written.splitlines()) == 1
         assert json.loads(written)["user"] == user

@@ -120,7 +120,7 @@ def test_a_body_that_does_not_come_in_time_is_refused():
     async def nobody(*_):
         raise AssertionError("it got past")
 
-    async def silence():
+    async def idle_time():
         await asyncio.sleep(60)
 
     sent, counted = [], []
@@ -139,7 +139,7 @@ def test_a_body_that_does_not_come_in_time_is_refused():
         loopback=False,
         answered=lambda *told: counted.append(told[:2]),
     )
-    asyncio.run(guard(scope, silence, send))
+    asyncio.run(guard(scope, idle_time, send))
     assert sent[0]["status"] == 408
     assert json.loads(sent[1]["body"])["error"].startswith("the body did not come in time")
     assert counted == [("other", 408)]

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from celrec.config.plan import Plan
-from celrec.online.eviction import Silence
+from celrec.online.eviction import IdleTime
 from celrec.runs.following import Pace
 from celrec.runs.online_run import OnlineRun
 from celrec.runs.snapshot import snapshot
@@ -33,7 +33,7 @@ def test_times_of_any_unit_become_those_of_the_run(tmp_path, ticks):
         {"user": ["a"], "item": [1], "target": [1.0], "timestamp": [NOW * ticks]},
         schema_overrides={"timestamp": pl.Int64},
     )
-    with OnlineRun.start(tmp_path / "run", PLAN, forget_after=Silence.parse("90d")) as run:
+    with OnlineRun.start(tmp_path / "run", PLAN, forget_after=IdleTime.parse("90d")) as run:
         run.learn(Events(frame, {}))
         journal = Journal(tmp_path / "run" / "journal")
         learner = JournalLearner(run, journal, Versions(snapshot(run)), Pace(10))
@@ -41,7 +41,7 @@ def test_times_of_any_unit_become_those_of_the_run(tmp_path, ticks):
         learner.start()
         learner.stop()
         assert learner.problem is None
-        assert run.learner.forgetting.now == NOW * ticks
+        assert run.learner.eviction.now == NOW * ticks
         np.testing.assert_array_equal(run.tables["users"].moments, [NOW * ticks] * 5)
         journal.close()
 

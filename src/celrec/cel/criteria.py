@@ -9,7 +9,7 @@ from torch import Tensor
 
 from celrec.cel.evidence import Evidence
 from celrec.embeddings.clustered import ClusteredEmbedding
-from celrec.runtime.communicator import Share
+from celrec.runtime.communicator import Partition
 
 
 class ClusterSums:
@@ -39,10 +39,10 @@ class ClusterSums:
     def _everyone(self) -> Tensor:
         return torch.arange(self._table.num_embeddings, device=self._table.weight.device)
 
-    def _share(self) -> Share:
+    def _share(self) -> Partition:
         return self._evidence.share(self._everyone())
 
-    def _total(self, values: Tensor, share: Share) -> Tensor:
+    def _total(self, values: Tensor, share: Partition) -> Tensor:
         """From the values of this process's ids: what is sent is a number for each cluster."""
         return share.total(self._sum(values, self._table.assignment[:-1][share.mine]))
 

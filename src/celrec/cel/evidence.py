@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 
 from torch import Tensor
 
-from celrec.runtime.communicator import Ranks, Share
+from celrec.runtime.communicator import Communicator, Partition
 
 
 class Evidence(ABC):
@@ -19,12 +19,12 @@ class Evidence(ABC):
     def observe(self, batch: object) -> None:  # noqa: B027  (most evidence is complete from the start)
         """Take notice of a batch that was trained on."""
 
-    def share(self, members: Tensor) -> Share:
+    def share(self, members: Tensor) -> Partition:
         """Which of these ids it can tell of: all, unless other processes tell of the others.
 
         Then all have to ask for the same at the same time, each for its own ids.
         """
-        return Share.whole(len(members))
+        return Partition.whole(len(members))
 
     @abstractmethod
     def interactions(self) -> Tensor:
@@ -58,9 +58,9 @@ class DistributedEvidence(Evidence):
         clusterer = Clusterer(table, optimizer, DistributedEvidence(evidence))
     """
 
-    def __init__(self, own: Evidence, ranks: Ranks | None = None) -> None:
-        """Of all processes of the default group if `ranks` is None."""
-        self._own, self._ranks = own, ranks or Ranks.here()
+    def __init__(self, own: Evidence, communicator: Communicator | None = None) -> None:
+        """Of all processes of the default group if `communicator` is None."""
+        self._own, self._communicator = own, communicator or Communicator.here()
 
     def observe(self, batch: object) -> None:
         """Take notice of a batch of this process."""
@@ -68,22 +68,24 @@ class DistributedEvidence(Evidence):
 
     def interactions(self) -> Tensor:
         """Of all processes."""
-        return self._ranks.total(self._own.interactions())
+        return self._communicator.total(self._own.interactions())
 
     def gradients(self, members: Tensor) -> Tensor:
         """Of all processes."""
-        return self._ranks.total(self._own.gradients(members))
+        return self._communicator.total(self._own.gradients(members))
 
     def losses(self) -> Tensor:
         """Of all processes."""
-        return self._ranks.total(self._own.losses())
+        return self._communicator.total(self._own.losses())
 
     def own_losses(self) -> Tensor:
         """Of all processes."""
-        return self._ranks.total(self._own.own_losses())
+        return self._communicator.total(self._own.own_losses())
 
     def partners(self, members: Tensor) -> Tensor:
         """The mean of what the processes know, each weighing as many interactions as it has."""
         means = self._own.partners(members)
         weight = self._own.interactions()[members].unsqueeze(1).to(means)
-        return self._ranks.total(means * weight) / self._ranks.total(weight).clamp(min=1)
+        return self._communicator.total(means * weight) / self._communicator.total(weight).clamp(
+            min=1
+        )

@@ -17,7 +17,7 @@ from celrec.cel.member_kernels import (
 )
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.runtime.growing_arrays import GrowingRows
-from celrec.runtime.memory_budget import Room
+from celrec.runtime.memory_budget import MemoryBudget
 
 _INT32 = np.dtype(np.int32)
 
@@ -29,8 +29,8 @@ class Members:
     many members it has, and how many events those have had together.
     """
 
-    def __init__(self, table: ClusteredEmbedding, room: Room | None = None) -> None:
-        self._table, self._room = table, room
+    def __init__(self, table: ClusteredEmbedding, budget: MemoryBudget | None = None) -> None:
+        self._table, self._budget = table, budget
         self.all_events = 0
         """Those of all clusters together."""
         self._begin()
@@ -39,7 +39,7 @@ class Members:
         clusters = self._table.max_clusters
         self.sizes, self.events = np.zeros(clusters, np.int64), np.zeros(clusters, np.int64)
         self._head = np.full(clusters, -1, np.int32)
-        self._next, self._last = (GrowingRows(_INT32, room=self._room) for _ in range(2))
+        self._next, self._last = (GrowingRows(_INT32, budget=self._budget) for _ in range(2))
         self._after, self._before = self._next.first(0), self._last.first(0)
         self.grow(self._table.num_embeddings)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.errors import CelrecError
-from celrec.runtime.communicator import Share
+from celrec.runtime.communicator import Partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,14 @@ class Reassignment:
         current: Tensor,
         interactions: Tensor,
         generator: torch.Generator,
-        share: Share | None = None,
+        share: Partition | None = None,
     ) -> Tensor:
         """The new cluster of every member, given losses (members × clusters).
 
         Of several processes, each knows the losses of its `share` of the members, and they tell
         each other who moves where.
         """
-        share = share or Share.whole(len(current))
+        share = share or Partition.whole(len(current))
         own = current[share.mine]
         now = losses.gather(1, own[:, None]).squeeze(1)
         best, choice = losses.min(1)
@@ -69,13 +69,13 @@ class Reassignment:
 
 
 def none_empty(
-    proposed: Tensor, current: Tensor, gain: Tensor, clusters: int, share: Share | None = None
+    proposed: Tensor, current: Tensor, gain: Tensor, clusters: int, share: Partition | None = None
 ) -> Tensor:
     """`proposed`, with the former member that gains least back in each cluster it would empty.
 
     The gains are those of a process's `share` of the members.
     """
-    share = share or Share.whole(len(current))
+    share = share or Partition.whole(len(current))
     while True:
         sizes = torch.bincount(proposed, minlength=clusters)
         # Only clusters that had members can be refilled; a member sent back may empty another.

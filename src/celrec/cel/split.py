@@ -10,39 +10,39 @@ import torch
 from torch import Tensor
 
 from celrec.errors import CelrecError, DivergedError
-from celrec.runtime.communicator import Share
+from celrec.runtime.communicator import Partition
 
 
-def as_they_are(gradients: Tensor, share: Share | None = None) -> Tensor:
+def as_they_are(gradients: Tensor, share: Partition | None = None) -> Tensor:
     """Nothing."""
     del share
     return gradients
 
 
-def centred(gradients: Tensor, share: Share | None = None) -> Tensor:
+def centred(gradients: Tensor, share: Partition | None = None) -> Tensor:
     """Each column less its mean, so that a threshold of 0 is the mean score."""
-    share = share or Share.whole(len(gradients))
+    share = share or Partition.whole(len(gradients))
     # From the first member's, so that a constant column becomes exactly 0.
     shifted = gradients - share.joined(gradients[:1])[0]
     return shifted - _mean(shifted, share)
 
 
-def standardised(gradients: Tensor, share: Share | None = None) -> Tensor:
+def standardised(gradients: Tensor, share: Partition | None = None) -> Tensor:
     """Each column with mean 0 and variance 1; a constant column becomes 0."""
-    share = share or Share.whole(len(gradients))
+    share = share or Partition.whole(len(gradients))
     shifted = centred(gradients, share)
     spread = _mean(shifted.square(), share).sqrt()
     return shifted.div(spread.where(spread > 0, 1.0))
 
 
-def unit_rows(gradients: Tensor, share: Share | None = None) -> Tensor:
+def unit_rows(gradients: Tensor, share: Partition | None = None) -> Tensor:
     """Each member's gradient with length 1, so that popular members weigh no more than others."""
     del share
     length = gradients.square().sum(1, keepdim=True).sqrt()
     return gradients.div(length.where(length > 0, 1.0))
 
 
-Normalisation: TypeAlias = Callable[[Tensor, Share | None], Tensor]
+Normalisation: TypeAlias = Callable[[Tensor, Partition | None], Tensor]
 """From the gradients of a process's members to others in their place."""
 
 NORMALISATIONS: dict[str, Normalisation] = {
@@ -53,7 +53,7 @@ NORMALISATIONS: dict[str, Normalisation] = {
 }
 
 
-def _mean(values: Tensor, share: Share) -> Tensor:
+def _mean(values: Tensor, share: Partition) -> Tensor:
     """Of all members."""
     return share.total(values.sum(0)) / share.count
 
@@ -71,13 +71,13 @@ class Members:
     """How many interactions each has."""
     partners: Tensor | None = None
     """The mean vector of those that each interacted with, for methods that look at it."""
-    share: Share | None = None
+    share: Partition | None = None
     """Which of all members these are, if other processes have others."""
 
     @property
-    def among(self) -> Share:
+    def among(self) -> Partition:
         """Which of all members these are."""
-        return self.share or Share.whole(len(self.interactions))
+        return self.share or Partition.whole(len(self.interactions))
 
 
 SplitMethod: TypeAlias = Callable[[Members, torch.Generator], Tensor]
@@ -140,7 +140,7 @@ SPLIT_METHODS: dict[str, SplitMethod] = {
 }
 
 
-def _two_means(own: Tensor, share: Share, generator: torch.Generator) -> Tensor:
+def _two_means(own: Tensor, share: Partition, generator: torch.Generator) -> Tensor:
     """Lloyd's algorithm from two members, the second drawn far from the first (k-means++)."""
     points = share.joined(own)
     points = points - points.mean(0)  # far from the origin, distances would be inexact
@@ -169,14 +169,14 @@ def _normal(shape: tuple[int, ...], like: Tensor, generator: torch.Generator) ->
 _BITS = 8  # of a number at a time
 
 
-def nth_smallest(values: Tensor, n: int, share: Share) -> float:
+def nth_smallest(values: Tensor, n: int, share: Partition) -> float:
     """The n-th smallest, from 0 on, of the finite doubles of all processes, exactly.
 
     Floats are ordered as their bits are, so that eight histograms of 256 numbers, each of the
     next eight bits where those before are right, come to one number: what is sent does not
     depend on how many values there are.
 
-    >>> nth_smallest(torch.tensor([0.5, -3.0, 2.0], dtype=torch.float64), 1, Share.whole(3))
+    >>> nth_smallest(torch.tensor([0.5, -3.0, 2.0], dtype=torch.float64), 1, Partition.whole(3))
     0.5
     """
     bits = (values + 0.0).view(torch.int64)  # of which -0.0 has others than 0.0
@@ -195,19 +195,19 @@ def nth_smallest(values: Tensor, n: int, share: Share) -> float:
     return float(torch.tensor(back, dtype=torch.int64).view(torch.float64))
 
 
-def at_zero(scores: Tensor, interactions: Tensor, share: Share | None = None) -> Tensor:
+def at_zero(scores: Tensor, interactions: Tensor, share: Partition | None = None) -> Tensor:
     """δ = 0: those with a score of 0 or more leave."""
     del interactions, share
     return scores >= 0
 
 
-def at_median(scores: Tensor, interactions: Tensor, share: Share | None = None) -> Tensor:
+def at_median(scores: Tensor, interactions: Tensor, share: Partition | None = None) -> Tensor:
     """δ = the median: the upper half leaves, ties cut in the order of the members.
 
     Several processes tell each other histograms of their scores.
     """
     del interactions
-    if share is None or share.ranks.size == 1:
+    if share is None or share.communicator.size == 1:
         upper = scores.argsort(stable=True)[len(scores) // 2 :]
         return torch.zeros_like(scores, dtype=torch.bool).index_fill_(0, upper, True)
     staying = share.count // 2
@@ -215,11 +215,11 @@ def at_median(scores: Tensor, interactions: Tensor, share: Share | None = None) 
     level = scores == median
     tied = share.joined(level.sum().view(1))
     below = int(share.total((scores < median).sum()))
-    earlier = int(tied[: share.ranks.rank].sum())  # that are level, of the members before
+    earlier = int(tied[: share.communicator.rank].sum())  # that are level, of the members before
     return (scores > median) | (level & (level.cumsum(0) > staying - below - earlier))
 
 
-def balanced(scores: Tensor, interactions: Tensor, share: Share | None = None) -> Tensor:
+def balanced(scores: Tensor, interactions: Tensor, share: Partition | None = None) -> Tensor:
     """δ such that both sides have as equal numbers of interactions as a cut allows.
 
     Several processes tell each other all scores.
@@ -227,7 +227,7 @@ def balanced(scores: Tensor, interactions: Tensor, share: Share | None = None) -
     >>> balanced(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([1, 1, 5]))
     tensor([False, False,  True])
     """
-    share = share or Share.whole(len(scores))
+    share = share or Partition.whole(len(scores))
     scores, interactions = share.joined(scores), share.joined(interactions)
     order = scores.argsort(stable=True)
     below = interactions[order].cumsum(0)[:-1]
@@ -236,7 +236,7 @@ def balanced(scores: Tensor, interactions: Tensor, share: Share | None = None) -
     return leaving[share.mine]
 
 
-Threshold: TypeAlias = Callable[[Tensor, Tensor, Share | None], Tensor]
+Threshold: TypeAlias = Callable[[Tensor, Tensor, Partition | None], Tensor]
 """From scores and interactions of a process's members to a mask of those that leave."""
 
 THRESHOLDS: dict[str, Threshold] = {

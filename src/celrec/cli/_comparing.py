@@ -15,8 +15,8 @@ from rich.table import Table
 
 from celrec.config.methods import METHODS
 from celrec.config.plan import Plan
-from celrec.evaluation.comparison import CLUSTERED, Comparison, Standing
-from celrec.offline.solver import Judgement, Watcher
+from celrec.evaluation.comparison import CLUSTERED, Comparison, ComparisonRow
+from celrec.offline.solver import ValidationRecord, Watcher
 
 _WIDTH = 118
 """Of the table: it is wrapped by the terminal, if it must be, and not cut."""
@@ -40,8 +40,8 @@ def comparing(comparison: Comparison) -> Iterator[Callable[[int, Plan], Watcher]
         def begin(number: int, plan: Plan) -> Watcher:
             bar.update(task, completed=number)
 
-            def watch(stage: str, judgement: Judgement) -> None:
-                told = f"{plan.embedding} {plan.compression}, {stage}: step {judgement.step:,}"
+            def watch(stage: str, record: ValidationRecord) -> None:
+                told = f"{plan.embedding} {plan.compression}, {stage}: step {record.step:,}"
                 bar.update(task, description=told)
 
             return watch
@@ -56,7 +56,7 @@ def show_methods() -> None:
         typer.echo(f"{name:12}  {told}")
 
 
-def show_comparison(data: str, plan: Plan, standings: Sequence[Standing]) -> None:
+def show_comparison(data: str, plan: Plan, standings: Sequence[ComparisonRow]) -> None:
     """Print one table, and who is ahead."""
     metric = standings[0].metric.upper()
     console = Console(highlight=False)
@@ -89,7 +89,7 @@ def show_comparison(data: str, plan: Plan, standings: Sequence[Standing]) -> Non
             console.print(verdict)
 
 
-def _row(one: Standing, best: bool) -> list[str]:
+def _row(one: ComparisonRow, best: bool) -> list[str]:
     spread = "" if one.error is None else f" ± {one.error:.4f}"
     mean = f"{one.mean:.4f}{spread}"
     over = f" (×{one.overrun:.2f})" if one.overrun > 1 else ""
@@ -117,7 +117,7 @@ def _bytes(size: float) -> str:
     return f"{size:,.0f}T"
 
 
-def _verdict(size: str, standings: Sequence[Standing]) -> str | None:
+def _verdict(size: str, standings: Sequence[ComparisonRow]) -> str | None:
     """Who is ahead of CEL for what was asked, and who with as many bytes, if CEL is there."""
     ours = [one for one in standings if one.embedding in CLUSTERED]
     rivals = [one for one in standings if one.embedding not in CLUSTERED]

@@ -17,7 +17,7 @@ from rich.table import Table
 from celrec.cli._terminal import Interruption
 from celrec.config.plan import Plan
 from celrec.offline.checkpoint import Checkpoint
-from celrec.offline.solver import Judgement, Watcher
+from celrec.offline.solver import ValidationRecord, Watcher
 
 
 @contextmanager
@@ -41,15 +41,15 @@ def training_progress(plan: Plan, *, shown: bool = True) -> Iterator[Watcher]:
     ) as bar:
         task = bar.add_task("training", total=None)
 
-        def watch(stage: str, judgement: Judgement) -> None:
+        def watch(stage: str, record: ValidationRecord) -> None:
             bar.update(
                 task,
-                completed=judgement.step,
+                completed=record.step,
                 total=_steps(plan, stage),
                 description=(
-                    f"{stage}: step {judgement.step:,}  clusters {judgement.clusters:,}  "
-                    f"train {judgement.train_loss:.4f}  {_valid(judgement)}"
-                    f"moved {judgement.moved:,}"
+                    f"{stage}: step {record.step:,}  clusters {record.clusters:,}  "
+                    f"train {record.train_loss:.4f}  {_valid(record)}"
+                    f"moved {record.moved:,}"
                 ),
             )
 
@@ -64,9 +64,9 @@ def _steps(plan: Plan, stage: str) -> int:
     return (how.personal if stage.startswith("personalise") else how.schedule).steps
 
 
-def _valid(judgement: Judgement) -> str:
-    told = math.isfinite(judgement.valid_loss)
-    return f"valid {judgement.valid_loss:.4f}  " if told else ""
+def _valid(record: ValidationRecord) -> str:
+    told = math.isfinite(record.valid_loss)
+    return f"valid {record.valid_loss:.4f}  " if told else ""
 
 
 def show_result(

@@ -12,7 +12,7 @@ import typer
 from celrec.errors import CelrecError
 
 if TYPE_CHECKING:
-    from celrec.evaluation.comparison import Standing
+    from celrec.evaluation.comparison import ComparisonRow
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 _RIVALS = "cel,full,modulo,bh,ae,prehash4,prehash,etree,jnkm,hashgnn,qr,cce,robe,tt,dhe,cafe"
@@ -126,5 +126,5 @@ def _words(name: str, text: str) -> list[str]:
     return words
 
 
-def _plain(one: Standing) -> dict[str, object]:
+def _plain(one: ComparisonRow) -> dict[str, object]:
     return {**asdict(one), "serving": one.serving}

@@ -211,9 +211,9 @@ def opened_run(folder: Path, given: dict[str, Any], memory: int | None = None) -
 
     For `memory` see `OnlineRun.start`.
     """
-    from celrec.online.eviction import Silence
+    from celrec.online.eviction import IdleTime
     from celrec.runs.checkpoint_folder import CheckpointFolder
-    from celrec.runs.following import DEFAULTS, asked_plan, stream_source
+    from celrec.runs.following import DEFAULTS, requested_plan, stream_source
     from celrec.runs.online_run import OnlineRun
 
     if CheckpointFolder(folder).whole():
@@ -228,14 +228,14 @@ def opened_run(folder: Path, given: dict[str, Any], memory: int | None = None) -
                 )
         return run
     asked = {**DEFAULTS, **given}
-    plan = asked_plan(asked)
-    silence = None if asked["forget_after"] is None else Silence.parse(asked["forget_after"])
+    plan = requested_plan(asked)
+    idle_time = None if asked["forget_after"] is None else IdleTime.parse(asked["forget_after"])
     return OnlineRun.start(
         folder,
         plan,
         asked["id_column"],
         source=stream_source(asked, plan, folder.resolve().name),
         expected_ids=asked["expected_ids"],
-        forget_after=silence,
+        forget_after=idle_time,
         memory=memory,
     )

@@ -187,20 +187,22 @@ def train(
     source = {"data": data, "reading": reading, "fold": fold, "seed": seed}
     unfinished = None if out is None else out.with_name(f"{out.name}.unfinished")
     begun = time.perf_counter()
-    with launched() as ranks:
+    with launched() as communicator:
         again = resume or restarted()
         about = {**asdict(plan), **source}
-        checkpoint = Checkpoint(unfinished, about, resume=again, writing=ranks.first)
-        with resumable(checkpoint), training_progress(plan, shown=ranks.first) as watch:
-            fitted = fit(split, plan, watch, checkpoint, ranks=ranks)
-    if not ranks.first:
+        checkpoint = Checkpoint(unfinished, about, resume=again, writing=communicator.first)
+        with resumable(checkpoint), training_progress(plan, shown=communicator.first) as watch:
+            fitted = fit(split, plan, watch, checkpoint, communicator=communicator)
+    if not communicator.first:
         return
     seconds = time.perf_counter() - begun
     learned = split.train_and_valid()
     result = training_result(fitted, plan, split, seconds)
     if out is not None:
         source["picked"] = picked
-        save_run(out, learned, fitted.model, plan, fitted.judgements, source, result, seen=whole)
+        save_run(
+            out, learned, fitted.model, plan, fitted.validation_records, source, result, seen=whole
+        )
         checkpoint.remove()
     if as_json:
         told = {"data": data, **asdict(plan), "rank": plan.dim, "fold": fold, "picked": picked}

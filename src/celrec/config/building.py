@@ -31,12 +31,12 @@ from celrec.models.interaction import Interaction
 from celrec.models.losses import LOSSES, Loss, rating_and_conversion
 from celrec.models.registry import MODELS
 from celrec.offline.starts import starting_clusters
-from celrec.online.config import Online
+from celrec.online.config import OnlineConfig
 from celrec.recommender.factorisation import Factorisation
 from celrec.recommender.feature_tables import FeatureTables
 from celrec.recommender.id_model import IdModel
 from celrec.recommender.model import Model
-from celrec.runtime.memory_budget import Room
+from celrec.runtime.memory_budget import MemoryBudget
 
 _HISTORY = 20
 
@@ -80,15 +80,17 @@ def describe_model(model: Model) -> dict[str, Any]:
     }
 
 
-def rebuild_model(plan: Plan, description: dict[str, Any], room: Room | None = None) -> Model:
-    """A model as `describe_model` tells, ready for a state; its tables live in a `room`."""
+def rebuild_model(
+    plan: Plan, description: dict[str, Any], budget: MemoryBudget | None = None
+) -> Model:
+    """A model as `describe_model` tells, ready for a state; its tables live in a `budget`."""
     tables: dict[str, Any] = {
-        side: make_embedding(table if room is None else smallest_description(table))
+        side: make_embedding(table if budget is None else smallest_description(table))
         for side, table in description["tables"].items()
     }
-    if room is not None:
+    if budget is not None:
         for table in tables.values():
-            table.live_in(room)
+            table.use_budget(budget)
     if plan.factorised:
         return Factorisation(**tables)
     known = [
@@ -160,7 +162,7 @@ def _tables(
 def _online(ids: int, plan: Plan, width: int) -> Embedding:
     how, rows = plan.settings().solver, plan.rows(ids)
     table: Embedding
-    if isinstance(how, Online) and how.assignment == "soft":
+    if isinstance(how, OnlineConfig) and how.assignment == "soft":
         table = PosteriorEmbedding(ids, width, rows=min(rows, how.most_rows))
     else:
         table = ClusteredEmbedding(ids, width, max_clusters=rows)

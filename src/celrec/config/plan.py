@@ -14,8 +14,8 @@ from celrec.data.interactions import Interactions
 from celrec.errors import CelrecError
 from celrec.models.losses import LOSSES
 from celrec.models.registry import MODELS
-from celrec.offline.config import CLUSTERS, NOTHING, ROWS, Offline
-from celrec.online.config import Online
+from celrec.offline.config import CLUSTERS, NOTHING, ROWS, OfflineConfig
+from celrec.online.config import OnlineConfig
 
 SIDES = {"items": (False, True), "users": (True, False), "both": (True, True)}
 LITE = "cel-lite"
@@ -268,13 +268,13 @@ class Plan:
                 "interaction is a conversion (positive, --positive 4)"
             )
 
-    def settings(self) -> Offline:
+    def settings(self) -> OfflineConfig:
         """The preset, with what the plan adds to it."""
         if self.online:
             name = self.preset if self.embedding == LITE else "default"
             how = ONLINE[self.model][name]
             how = replace(how, seed=self.seed).stronger(self.penalty)
-            if isinstance(how.solver, Online):
+            if isinstance(how.solver, OnlineConfig):
                 solver = how.solver.faster(self.rate)
                 if self.personal_limit is not None:
                     solver = replace(solver, own_above=self.personal_limit)

@@ -6,54 +6,56 @@ from dataclasses import replace
 
 from celrec.cel.reassignment import Reassignment
 from celrec.cel.split import Splitter
-from celrec.offline.config import CLUSTERS, ROWS, Offline, Schedule
-from celrec.offline.gradient_descent import Descent
-from celrec.offline.least_squares import LeastSquares
-from celrec.offline.minibatch import Minibatch
-from celrec.offline.tree_admm import Tree
-from celrec.online.config import Online
-from celrec.online.latest_evidence import Moving
-from celrec.online.row_descent import Descending
+from celrec.offline.config import CLUSTERS, ROWS, OfflineConfig, Schedule
+from celrec.offline.gradient_descent import DescentConfig
+from celrec.offline.least_squares import LeastSquaresConfig
+from celrec.offline.minibatch import MinibatchConfig
+from celrec.offline.tree_admm import TreeConfig
+from celrec.online.config import OnlineConfig
+from celrec.online.latest_evidence import OnlineClusterConfig
+from celrec.online.row_descent import RowDescentConfig
 
-_PERSONAL = Schedule(steps=3000, judge_every=25)
+_PERSONAL = Schedule(steps=3000, validate_every=25)
 _SWEEPS = Schedule(
-    steps=300, split_every=1, growth=0.05, reassign_every=1, judge_every=2, patience=10
+    steps=300, split_every=1, growth=0.05, reassign_every=1, validate_every=2, patience=10
 )
 # The last hundred sweeps would gain 0.0004 on MovieLens-1m, and take as long as all before them.
-_PERSONAL_SWEEPS = Schedule(steps=200, judge_every=2, patience=5, least_gain=1e-4)
+_PERSONAL_SWEEPS = Schedule(steps=200, validate_every=2, patience=5, least_gain=1e-4)
 
 # A network from nothing: rounds of a tenth of an epoch.
-_SCRATCH = Offline(
-    solver=Minibatch(l2=0.1),
+_SCRATCH = OfflineConfig(
+    solver=MinibatchConfig(l2=0.1),
     schedule=Schedule(
-        steps=400, split_every=1, growth=0.05, reassign_every=15, judge_every=5, patience=6
+        steps=400, split_every=1, growth=0.05, reassign_every=15, validate_every=5, patience=6
     ),
-    personal=Schedule(steps=200, judge_every=5, patience=6),
+    personal=Schedule(steps=200, validate_every=5, patience=6),
 )
 # A network that goes on from a factorisation, whose rows stay; clusters of further columns grow.
-_FINISHING = Minibatch(learning_rate=4e-3, l2=0.1)
-_FINISH = replace(_SCRATCH.schedule, steps=40, judge_every=10, patience=2)
+_FINISHING = MinibatchConfig(learning_rate=4e-3, l2=0.1)
+_FINISH = replace(_SCRATCH.schedule, steps=40, validate_every=10, patience=2)
 
 COMPOSED_SWEEPS = 100
 """Steps of tables whose ids do not have one row each: their learning rate falls to nothing."""
 # For eTree and JNKM, whatever the preset is called.
-TREE = Offline(
-    solver=Tree(),
-    schedule=Schedule(steps=300, split_every=0, reassign_every=0, judge_every=2, patience=10),
+TREE = OfflineConfig(
+    solver=TreeConfig(),
+    schedule=Schedule(steps=300, split_every=0, reassign_every=0, validate_every=2, patience=10),
     rank=32,
 )
 
-_STREAM = Online()
-_PASSES = Schedule(steps=10, split_every=0, reassign_every=0, judge_every=1, patience=2)
-_MANY_PASSES = replace(_PASSES, steps=100, judge_every=2, patience=5)
-_RATINGS = Descending(learning_rate=0.03, l2=0.2, non_negative=True)
+_STREAM = OnlineConfig()
+_PASSES = Schedule(steps=10, split_every=0, reassign_every=0, validate_every=1, patience=2)
+_MANY_PASSES = replace(_PASSES, steps=100, validate_every=2, patience=5)
+_RATINGS = RowDescentConfig(learning_rate=0.03, l2=0.2, non_negative=True)
 # What the paper says of CEL-Lite: gradient descent on the batch and on the latest events of its
 # ids, gradients averaged, all ids of a batch judged by all outputs, nothing added to their losses.
-_LITERAL = Online(
+_LITERAL = OnlineConfig(
     assignment="hard",
-    shared=Descending(rule="sgd", learning_rate=0.05),
-    plain=Descending(rule="sgd", learning_rate=0.05),
-    moving=Moving(candidates=50, schedule="always", prior=0.0, own_row_above=100, by_tangent=False),
+    shared=RowDescentConfig(rule="sgd", learning_rate=0.05),
+    plain=RowDescentConfig(rule="sgd", learning_rate=0.05),
+    moving=OnlineClusterConfig(
+        candidates=50, schedule="always", prior=0.0, own_row_above=100, by_tangent=False
+    ),
     replay=True,
 )
 _LITERAL_RATINGS = replace(
@@ -68,9 +70,9 @@ _LITERAL_RATINGS = replace(
 _HARD = replace(
     _STREAM,
     assignment="hard",
-    shared=Descending(),
+    shared=RowDescentConfig(),
     # Looks that far apart take a third less time, and cost no accuracy that could be told.
-    moving=Moving(candidates=50, every=2048, prior=2.0),
+    moving=OnlineClusterConfig(candidates=50, every=2048, prior=2.0),
 )
 _SOFT_RATINGS = replace(
     _STREAM,
@@ -80,19 +82,19 @@ _SOFT_RATINGS = replace(
     spread=0.3,
     most_rows=256,
     temperature=3.0,
-    own=Descending(learning_rate=0.1, l2=0.02),
+    own=RowDescentConfig(learning_rate=0.1, l2=0.02),
     beside_own=1 / 3,
 )
-ONLINE: dict[str, dict[str, Offline]] = {
+ONLINE: dict[str, dict[str, OfflineConfig]] = {
     "nmf": {
-        "default": Offline(solver=_SOFT_RATINGS, schedule=_MANY_PASSES, rank=32),
-        "paper": Offline(solver=_LITERAL_RATINGS, schedule=_MANY_PASSES),
+        "default": OfflineConfig(solver=_SOFT_RATINGS, schedule=_MANY_PASSES, rank=32),
+        "paper": OfflineConfig(solver=_LITERAL_RATINGS, schedule=_MANY_PASSES),
     },
     **{
         name: {
-            "default": Offline(solver=_STREAM, schedule=_PASSES, rank=rank),
-            "hard": Offline(solver=_HARD, schedule=replace(_PASSES, steps=1), rank=rank),
-            "paper": Offline(solver=_LITERAL, schedule=replace(_PASSES, steps=1), rank=rank),
+            "default": OfflineConfig(solver=_STREAM, schedule=_PASSES, rank=rank),
+            "hard": OfflineConfig(solver=_HARD, schedule=replace(_PASSES, steps=1), rank=rank),
+            "paper": OfflineConfig(solver=_LITERAL, schedule=replace(_PASSES, steps=1), rank=rank),
         }
         for name, rank in (
             *((name, 8) for name in ("mf", "deepfm", "din", "dien", "mmoe", "widedeep")),
@@ -102,19 +104,19 @@ ONLINE: dict[str, dict[str, Offline]] = {
 }
 """Settings of online training, by model and name."""
 
-PRESETS: dict[str, dict[str, Offline]] = {
+PRESETS: dict[str, dict[str, OfflineConfig]] = {
     "nmf": {
         # The best that was found on validation data of MovieLens 100K and 1M.
-        "default": Offline(
-            solver=LeastSquares(non_negative=True),
+        "default": OfflineConfig(
+            solver=LeastSquaresConfig(non_negative=True),
             schedule=_SWEEPS,
             personal=_PERSONAL_SWEEPS,
             rank=32,
         ),
         # The best of a dozen settings of gradient descent on the same data: strong damping and
         # shrinkage, and steps that cannot overshoot.
-        "descent": Offline(
-            solver=Descent(
+        "descent": OfflineConfig(
+            solver=DescentConfig(
                 learning_rate=1e-4, l2=4.0, shrink_to_mean=500.0, pull_to_anchor=100.0, bounded=True
             ),
             schedule=Schedule(steps=4000, split_every=10, reassign_every=20),
@@ -123,8 +125,8 @@ PRESETS: dict[str, dict[str, Offline]] = {
         ),
         # What the paper says, to the letter: absolute values, each row divided by its own largest
         # value at the start, the penalty outside the averaging, no damping of reassignments.
-        "paper": Offline(
-            solver=Descent(
+        "paper": OfflineConfig(
+            solver=DescentConfig(
                 learning_rate=1e-4,
                 l2=1.0,
                 penalty_inside=False,
@@ -138,8 +140,8 @@ PRESETS: dict[str, dict[str, Offline]] = {
         ),
         # What the authors' code does: a higher rate, the penalty inside and twice as strong, rows
         # shrunk towards their mean, reassignments damped, values clipped at 0.
-        "released": Offline(
-            solver=Descent(
+        "released": OfflineConfig(
+            solver=DescentConfig(
                 learning_rate=1.25e-4, l2=2.0, shrink_to_mean=500.0, pull_to_anchor=100.0
             ),
             schedule=Schedule(split_every=10, reassign_every=40),
@@ -148,11 +150,11 @@ PRESETS: dict[str, dict[str, Offline]] = {
         ),
     },
     "mf": {
-        "default": Offline(
-            solver=LeastSquares(), schedule=_SWEEPS, personal=_PERSONAL_SWEEPS, rank=32
+        "default": OfflineConfig(
+            solver=LeastSquaresConfig(), schedule=_SWEEPS, personal=_PERSONAL_SWEEPS, rank=32
         ),
-        "descent": Offline(
-            solver=Descent(
+        "descent": OfflineConfig(
+            solver=DescentConfig(
                 learning_rate=1e-3,
                 l2=4.0,
                 shrink_to_mean=50.0,

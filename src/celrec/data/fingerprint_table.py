@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from celrec.runtime.growing_arrays import GrowingRows
 from celrec.runtime.jit import compiled
-from celrec.runtime.memory_budget import Room
+from celrec.runtime.memory_budget import MemoryBudget
 
 _MAX_LOAD = 0.7
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -96,7 +96,7 @@ class FingerprintTable:
     """Numbers distinct fingerprints 0, 1, 2 … in the order of their first insertion.
 
     A fingerprint is a low word and the upper half of a high word. Holds 16 bytes
-    a slot and keeps at most 70 % of the slots full; in a `room`, if one is given.
+    a slot and keeps at most 70 % of the slots full; in a `budget`, if one is given.
 
     >>> table = FingerprintTable()
     >>> low, high = np.array([7, 9, 7], np.uint64), np.array([0, 0, 0], np.uint64)
@@ -106,12 +106,12 @@ class FingerprintTable:
     array([ 1, -1], dtype=int32)
     """
 
-    def __init__(self, room: Room | None = None) -> None:
-        self._room, self._count = room, 0
+    def __init__(self, budget: MemoryBudget | None = None) -> None:
+        self._budget, self._count = budget, 0
         self._begin(64)
 
     def _begin(self, slots: int) -> None:
-        self._rows = GrowingRows(np.dtype(np.uint64), (2,), slots, self._room)
+        self._rows = GrowingRows(np.dtype(np.uint64), (2,), slots, self._budget)
         self._slots: NDArray[np.uint64] = self._rows.first(slots)
 
     def __len__(self) -> int:

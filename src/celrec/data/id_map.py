@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from celrec.data.fingerprint_table import FingerprintTable
 from celrec.errors import CelrecError
 from celrec.runtime.atomic import atomic_file
-from celrec.runtime.memory_budget import Room
+from celrec.runtime.memory_budget import MemoryBudget
 
 Ids: TypeAlias = pl.Series | Any
 """A polars or pandas series, a numpy or Arrow array, or a sequence."""
@@ -35,7 +35,7 @@ class IdMap:
     random key, so any two of a billion strings are confused with a probability
     below 1e-11. A map of integers that meets an id which is no integer becomes a
     map of strings; integers beyond 64 bits are kept as strings from the start.
-    With a `room`, the hash table is in a file where it exceeds the budget; the ids
+    With a `budget`, the hash table is in a file where it exceeds the budget; the ids
     themselves are in memory.
 
     >>> items = IdMap(["tt01", "tt02"])
@@ -47,9 +47,9 @@ class IdMap:
     ['tt01', None]
     """
 
-    def __init__(self, ids: Ids = (), room: Room | None = None) -> None:
+    def __init__(self, ids: Ids = (), budget: MemoryBudget | None = None) -> None:
         self._keys = (secrets.randbits(64), secrets.randbits(64))
-        self._room, self._table = room, FingerprintTable(room)
+        self._budget, self._table = budget, FingerprintTable(budget)
         self._ids = pl.Series("id", [], dtype=pl.Null)
         self._parts: list[pl.Series] = []
         self._pending: list[tuple[pl.Series, NDArray[np.int64]]] = []
@@ -134,7 +134,7 @@ class IdMap:
 
     def keep(self, dense: NDArray[np.int64]) -> None:
         """Let only these remain, numbered anew in this order; any other is as if never seen."""
-        self._become(IdMap(self.decode(dense), self._room))
+        self._become(IdMap(self.decode(dense), self._budget))
 
     def save(self, path: str | Path) -> None:
         """Write the ids to a parquet file, whole or not at all."""
@@ -194,7 +194,7 @@ class IdMap:
             integers = _canonical_integers(series)
             if not integers.null_count():
                 return integers
-            self._become(IdMap(self.ids.cast(pl.String), self._room))
+            self._become(IdMap(self.ids.cast(pl.String), self._budget))
         return series
 
     def _become(self, other: IdMap) -> None:

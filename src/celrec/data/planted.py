@@ -179,8 +179,8 @@ class Planted:
         if arrival is not None:
             early = np.flatnonzero(arrival[ids] > moment)
             while len(early):
-                ranks = _power_law(rng.random(len(early)), len(order), skew)
-                ids[early] = order[ranks]
+                communicator = _power_law(rng.random(len(early)), len(order), skew)
+                ids[early] = order[communicator]
                 early = early[arrival[ids[early]] > moment[early]]
         return ids
 
@@ -218,5 +218,5 @@ def _power_law(uniform: NDArray[np.float64], count: int, skew: float) -> NDArray
     else:
         power = 1 - skew
         position = (1 + uniform * ((count + 1) ** power - 1)) ** (1 / power)
-    ranks: NDArray[np.int64] = np.clip(position.astype(np.int64) - 1, 0, count - 1)
-    return ranks
+    communicator: NDArray[np.int64] = np.clip(position.astype(np.int64) - 1, 0, count - 1)
+    return communicator

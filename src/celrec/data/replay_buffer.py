@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from celrec.data import replay_kernels as kernels
 from celrec.errors import CelrecError
 from celrec.runtime.growing_arrays import GrowingRows
-from celrec.runtime.memory_budget import Room
+from celrec.runtime.memory_budget import MemoryBudget
 
 _NO_ROOM = (MemoryError, OverflowError, ValueError)  # from arrays too large
 
@@ -37,7 +37,7 @@ class ReplayBuffer:
     first `ids` ids are known from the start; others become known by their first
     event, for which the buffer grows by an eighth or as far as needed.
 
-    With a `room`, what is beyond its budget lies in memory-mapped files, which may be
+    With a `budget`, what is beyond its budget lies in memory-mapped files, which may be
     larger than the memory. What is to outlast the process goes through `state_dict`.
 
     >>> buffer = ReplayBuffer(2, {"partner": np.int32, "target": np.float32})
@@ -57,17 +57,17 @@ class ReplayBuffer:
         columns: Mapping[str, DTypeLike],
         *,
         ids: int = 0,
-        room: Room | None = None,
+        budget: MemoryBudget | None = None,
     ) -> None:
         self.width = _size("width", width)
         self._num_ids = _size("ids", ids)
         layouts = {name: _layout(name, declared) for name, declared in columns.items()}
         with _telling_of_room(self._num_ids):
             self._columns = {
-                name: GrowingRows(dtype, (self.width, *shape), self._num_ids, room)
+                name: GrowingRows(dtype, (self.width, *shape), self._num_ids, budget)
                 for name, (dtype, shape) in layouts.items()
             }
-            self._counts = GrowingRows(np.dtype(np.int64), (), self._num_ids, room)
+            self._counts = GrowingRows(np.dtype(np.int64), (), self._num_ids, budget)
 
     @property
     def num_ids(self) -> int:
@@ -308,6 +308,6 @@ def _telling_of_room(ids: int) -> Iterator[None]:
     except _NO_ROOM as error:
         reason = str(error).partition("\n")[0]
         raise CelrecError(
-            f"ids: no room for {ids:,} of them ({reason}); number ids densely, or give a `room` "
+            f"ids: no room for {ids:,} of them ({reason}); number ids densely, or give a `budget` "
             "on a disk with enough space"
         ) from error

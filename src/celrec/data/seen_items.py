@@ -9,7 +9,7 @@ from celrec.data.id_map import whole_numbers
 from celrec.errors import CelrecError
 from celrec.runtime.growing_arrays import GrowingRows
 from celrec.runtime.jit import compiled
-from celrec.runtime.memory_budget import Room
+from celrec.runtime.memory_budget import MemoryBudget
 
 _INT32 = np.dtype(np.int32)
 _LEAST = 1 << 16  # events between two tidyings up, at least
@@ -21,7 +21,7 @@ class SeenItems:
 
     Takes events at any time; 12 bytes each in memory, and 8 for each user. With `latest`, only
     so many of the latest events of a user count, and the memory for others is given back. What is
-    beyond the budget of a `room` lies in files.
+    beyond the budget of a `budget` lies in files.
     Events of nobody or with nothing (numbers below 0) are left out.
 
     >>> seen = SeenItems()
@@ -32,10 +32,10 @@ class SeenItems:
     (array([0, 1, 4, 4]), array([7, 8, 9, 7], dtype=int32))
     """
 
-    def __init__(self, latest: int | None = None, room: Room | None = None) -> None:
+    def __init__(self, latest: int | None = None, budget: MemoryBudget | None = None) -> None:
         if latest is not None and latest < 1:
             raise CelrecError(f"latest must be positive, not {latest}; or None for all")
-        self.latest, self._room = latest, room
+        self.latest, self._budget = latest, budget
         self._most = np.iinfo(np.int32).max if latest is None else latest
         self.generation = 0
         """How often events were dropped or ids numbered anew: then events have other places."""
@@ -141,7 +141,7 @@ class SeenItems:
         self._size = 0
 
     def _rows(self) -> GrowingRows:
-        return GrowingRows(_INT32, room=self._room)
+        return GrowingRows(_INT32, budget=self._budget)
 
     def _begin_anew(
         self, users: NDArray[np.int64] | None = None, items: NDArray[np.int64] | None = None

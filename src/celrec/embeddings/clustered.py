@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from celrec.embeddings.embedding import Memory, SharedRows, Traits
 from celrec.embeddings.id_rows import IdRows, narrowest
 from celrec.errors import CelrecError
-from celrec.runtime.memory_budget import Room
+from celrec.runtime.memory_budget import MemoryBudget
 
 
 class ClusteredEmbedding(SharedRows):
@@ -224,9 +224,9 @@ class ClusteredEmbedding(SharedRows):
         self.assignment[:-1] = assignment
         self.unseen_cluster = 0
 
-    def live_in(self, room: Room) -> None:
+    def use_budget(self, budget: MemoryBudget) -> None:
         """See `Embedding`."""
-        self._ids = IdRows(room)
+        self._ids = IdRows(budget)
         self.assignment = self._ids.moved_in(self.assignment)
 
     @torch.no_grad()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from celrec.errors import CelrecError
-from celrec.runtime.memory_budget import Room
+from celrec.runtime.memory_budget import MemoryBudget
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class Embedding(nn.Module, ABC):
         """What the method adds to the loss, summed over the data; here nothing."""
         return None
 
-    def live_in(self, room: Room) -> None:
+    def use_budget(self, budget: MemoryBudget) -> None:
         """Let what is held for each id be where a room puts it, from now on."""
 
     def grow(self, num_embeddings: int) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from celrec.embeddings.embedding import Memory, SharedRows, Traits
 from celrec.embeddings.id_rows import IdRows
-from celrec.runtime.memory_budget import Room
+from celrec.runtime.memory_budget import MemoryBudget
 
 
 class FullEmbedding(SharedRows):
@@ -54,9 +54,9 @@ class FullEmbedding(SharedRows):
         seen = (ids >= 0) & (ids < self.num_embeddings)
         return torch.where(seen, ids, self.num_embeddings).long()
 
-    def live_in(self, room: Room) -> None:
+    def use_budget(self, budget: MemoryBudget) -> None:
         """See `Embedding`."""
-        self._ids = IdRows(room)
+        self._ids = IdRows(budget)
         self.weight.data = self._ids.moved_in(self.weight.data)
 
     @torch.no_grad()

@@ -9,23 +9,23 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from celrec.runtime.growing_arrays import GrowingRows
-from celrec.runtime.memory_budget import Room
+from celrec.runtime.memory_budget import MemoryBudget
 
 
 class IdRows:
-    """Makes longer and shorter ones of a tensor; in a `room` those are where it puts them.
+    """Makes longer and shorter ones of a tensor; in a `budget` those are where it puts them.
 
     Without one, or on another device than the processor, they are as torch makes them. The
     tensor is the caller's: after it was moved or copied, it is taken into the room anew.
 
-    >>> IdRows(Room(budget=0)).grown(torch.tensor([[1, 2], [3, 4]]), 3, -1)
+    >>> IdRows(MemoryBudget(budget=0)).grown(torch.tensor([[1, 2], [3, 4]]), 3, -1)
     tensor([[ 1,  2],
             [ 3,  4],
             [-1, -1]])
     """
 
-    def __init__(self, room: Room | None = None) -> None:
-        self._room = room
+    def __init__(self, budget: MemoryBudget | None = None) -> None:
+        self._budget = budget
         self._rows: GrowingRows | None = None
 
     def moved_in(self, tensor: Tensor) -> Tensor:
@@ -59,13 +59,13 @@ class IdRows:
         return self._longer(tensor[:0], rows)
 
     def _roomy(self, tensor: Tensor) -> bool:
-        return self._room is not None and tensor.device.type == "cpu"
+        return self._budget is not None and tensor.device.type == "cpu"
 
     def _longer(self, tensor: Tensor, rows: int) -> Tensor:
         """The tensor in the room, and zeros behind it."""
         values = tensor.detach().numpy()
         if self._rows is None or self._rows.flat.ctypes.data != values.ctypes.data:
-            self._rows = GrowingRows(values.dtype, values.shape[1:], rows, self._room)
+            self._rows = GrowingRows(values.dtype, values.shape[1:], rows, self._budget)
             self._rows.first(len(values))[:] = values
         else:
             self._rows.grow(rows)

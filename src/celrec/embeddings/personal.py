@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from celrec.embeddings.embedding import Embedding, Memory, Traits
 from celrec.embeddings.id_rows import IdRows
 from celrec.errors import CelrecError
-from celrec.runtime.memory_budget import Room
+from celrec.runtime.memory_budget import MemoryBudget
 
 _NOBODY = -1
 
@@ -88,15 +88,15 @@ class PersonalEmbedding(Embedding):
         new = torch.unique(ids[self.own[ids] == _NOBODY])
         first, total = self.own_rows, self.own_rows + len(new)
         if total > len(self.offset):  # by an eighth at least
-            room = max(total, len(self.offset) * 9 // 8)
-            self.offset.data = self._own_rows.grown(self.offset.data, room, 0)
+            budget = max(total, len(self.offset) * 9 // 8)
+            self.offset.data = self._own_rows.grown(self.offset.data, budget, 0)
         self.own[new] = torch.arange(first, total, dtype=torch.int32, device=self.own.device)
         self._given.fill_(total)
 
-    def live_in(self, room: Room) -> None:
+    def use_budget(self, budget: MemoryBudget) -> None:
         """See `Embedding`."""
-        self.shared.live_in(room)
-        self._places, self._own_rows = IdRows(room), IdRows(room)
+        self.shared.use_budget(budget)
+        self._places, self._own_rows = IdRows(budget), IdRows(budget)
         self.own = self._places.moved_in(self.own)
         self.offset.data = self._own_rows.moved_in(self.offset.data)
 

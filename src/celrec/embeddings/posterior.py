@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from celrec.embeddings.embedding import Embedding, Memory, Traits
 from celrec.embeddings.id_rows import IdRows
 from celrec.errors import CelrecError
-from celrec.runtime.memory_budget import Room
+from celrec.runtime.memory_budget import MemoryBudget
 
 STEPS_PER_BIT = 16
 """Evidence is kept in sixteenths of a bit."""
@@ -153,9 +153,9 @@ class PosteriorEmbedding(Embedding):
         self.evidence[:, last] = IMPOSSIBLE
         self._active -= 1
 
-    def live_in(self, room: Room) -> None:
+    def use_budget(self, budget: MemoryBudget) -> None:
         """See `Embedding`."""
-        self._ids = IdRows(room)
+        self._ids = IdRows(budget)
         self.evidence = self._ids.moved_in(self.evidence)
 
     @torch.no_grad()

@@ -101,10 +101,10 @@ OneOrMany: TypeAlias = int | str | Ids
 """An id, or a sequence, an array or a column of ids."""
 
 
-def asked_ids(argument: str, given: OneOrMany) -> pl.Series:
+def requested_ids(argument: str, given: OneOrMany) -> pl.Series:
     """The ids that are given, one or many, as a column.
 
-    >>> asked_ids("users", "ann").to_list(), asked_ids("users", [7, 8]).to_list()
+    >>> requested_ids("users", "ann").to_list(), requested_ids("users", [7, 8]).to_list()
     (['ann'], [7, 8])
     """
     values: Any = [given] if isinstance(given, int | str | np.integer | np.str_) else given

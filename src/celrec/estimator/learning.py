@@ -61,7 +61,7 @@ def _in_order(log: Interactions) -> pl.DataFrame:
     return log.to_frame().rename({name: further(name) for name in log.columns})
 
 
-class Kept(NamedTuple):
+class SavedEstimator(NamedTuple):
     """What a folder holds."""
 
     run: Run
@@ -72,7 +72,7 @@ class Kept(NamedTuple):
     notes: Mapping[str, Any]
 
 
-def load_kept(path: str | Path) -> Kept:
+def load_estimator(path: str | Path) -> SavedEstimator:
     """Read the folder of a run that was trained, or of one that learns online.
 
     The latter may go on meanwhile: what is read is its latest checkpoint.
@@ -80,7 +80,7 @@ def load_kept(path: str | Path) -> Kept:
     place = Path(path)
     found = CheckpointFolder(place).latest()
     if found is None:
-        return Kept(load_run(place, seen=True), None, None, {})
+        return SavedEstimator(load_run(place, seen=True), None, None, {})
     run = load_run(found.folder)
     try:
         seen = SeenLog.resume(place, found.about.get("seen"), run.known, LATEST_SEEN).seen
@@ -92,7 +92,7 @@ def load_kept(path: str | Path) -> Kept:
             f"{path}: does not fit this version of celrec ({problem}); load it with the one that "
             "wrote it"
         ) from error
-    return Kept(learner.run(run.source, run.result), learner, offset, notes)
+    return SavedEstimator(learner.run(run.source, run.result), learner, offset, notes)
 
 
 def evaluate(

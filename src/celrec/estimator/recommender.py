@@ -16,8 +16,8 @@ from celrec.data.id_map import Ids
 from celrec.data.split import Split
 from celrec.data.tables import Table, TableKind
 from celrec.errors import CelrecError
-from celrec.estimator.events import ROLES, EventTable, Names, OneOrMany, asked_ids
-from celrec.estimator.learning import evaluate, learn_events, load_kept
+from celrec.estimator.events import ROLES, EventTable, Names, OneOrMany, requested_ids
+from celrec.estimator.learning import evaluate, learn_events, load_estimator
 from celrec.evaluation.comparison import training_result
 from celrec.inference.clusters import cluster_summary
 from celrec.inference.explanation import Explainer, Explanation, Id
@@ -122,7 +122,14 @@ class Recommender:
         self._begin(events, told)
         source = {**self._about(), "reading": {**events.reading, "drop_invalid": drop_invalid}}
         self._run = trained_run(
-            *(split.train_and_valid(), fitted.model, plan, fitted.judgements, source, result),
+            *(
+                split.train_and_valid(),
+                fitted.model,
+                plan,
+                fitted.validation_records,
+                source,
+                result,
+            ),
             seen=log,
         )
         if plan.embedding == LITE:
@@ -218,7 +225,7 @@ class Recommender:
         Columns: item, place (from 1), similar, score, and title where there are titles.
         """
         top = self._top("popularity", None, None)
-        return self._kind.made(top.similar(asked_ids("items", items), k))
+        return self._kind.made(top.similar(requested_ids("items", items), k))
 
     def clusters(self, side: str = "items", members: int = 5) -> Table:
         """A row for each cluster, best rated first: see `cluster_summary`.
@@ -275,7 +282,7 @@ class Recommender:
 
         Of what the program trained, all options are taken for given.
         """
-        kept = load_kept(path)
+        kept = load_estimator(path)
         source = kept.run.source
         made = cls(**source.get("options", asdict(kept.run.plan)))
         made._told = source.get("picked", "nothing was picked: the run was trained by other means")
@@ -308,11 +315,13 @@ class Recommender:
                 self._tops[ties] = TopItems(run, ties=ties)
             return self._tops[ties]
         only = {"allowed": allowed, "banned": banned}
-        ids = {n: asked_ids(n, values) for n, values in only.items() if values is not None}
+        ids = {n: requested_ids(n, values) for n, values in only.items() if values is not None}
         return TopItems(run, ties=ties, **ids)
 
     def _users(self, users: OneOrMany | None) -> pl.Series:
-        return self._known().users.get_column("id") if users is None else asked_ids("users", users)
+        return (
+            self._known().users.get_column("id") if users is None else requested_ids("users", users)
+        )
 
     def _about(self) -> dict[str, Any]:
         return {"options": self._options, "picked": self._told}

@@ -91,7 +91,7 @@ PENALTIES = (0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ComparisonRow:
     """What a method reached at some compression, over all folds."""
 
     embedding: str
@@ -178,7 +178,7 @@ class Comparison:
 
     def run(
         self, watch: Callable[[int, Plan], Watcher] = lambda _, __: lambda _, __: None
-    ) -> list[Standing]:
+    ) -> list[ComparisonRow]:
         """Train what is missing; `watch` is told of each cell and gives who watches over it."""
         for number, (plan, fold) in enumerate(self._pairs()):
             cell = self._cell(plan, fold)
@@ -186,7 +186,7 @@ class Comparison:
                 self._cells.keep(cell, self._train(plan, fold, watch(number, plan)))
         return self.standings()
 
-    def standings(self) -> list[Standing]:
+    def standings(self) -> list[ComparisonRow]:
         """What is there, in the order of the plans."""
         found = []
         for plan in self.plans:
@@ -216,7 +216,7 @@ class Comparison:
             "trials": {str(penalty): loss for penalty, loss in trials.items()},
         }
 
-    def _standing(self, plan: Plan, cells: list[dict[str, Any]]) -> Standing:
+    def _standing(self, plan: Plan, cells: list[dict[str, Any]]) -> ComparisonRow:
         metric = "mse" if plan.loss == "squared-error" else "auc"
         values = [cell["test"][metric] for cell in cells]
         if any(value is None for value in values):
@@ -231,7 +231,7 @@ class Comparison:
             part: [cell["test"].get(f"{metric}_{part}") for cell in cells]
             for part in ("cold", "warm")
         }
-        return Standing(
+        return ComparisonRow(
             embedding=plan.embedding,
             compression=plan.compression,
             ticks=cells[0]["ticks"],
@@ -257,7 +257,7 @@ class Comparison:
         return {"data": self._name, "penalties": self._penalties, "fold": fold, **asdict(plan)}
 
 
-def clustered_instead(one: Standing, every: Sequence[Standing]) -> float | None:
+def clustered_instead(one: ComparisonRow, every: Sequence[ComparisonRow]) -> float | None:
     """The best value of CEL's with no more bytes for serving than this one takes."""
     values = [
         other.mean

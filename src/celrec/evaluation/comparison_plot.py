@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from celrec.errors import CelrecError
-from celrec.evaluation.comparison import CLUSTERED, FULL, Standing
+from celrec.evaluation.comparison import CLUSTERED, FULL, ComparisonRow
 from celrec.runtime.atomic import atomic_file
 
 _NAMES = {"mse": "test MSE", "auc": "test AUC"}
@@ -21,7 +21,7 @@ def picture_kind(path: Path) -> str:
     return kind
 
 
-def draw_comparison(standings: Sequence[Standing], path: Path, title: str) -> None:
+def draw_comparison(standings: Sequence[ComparisonRow], path: Path, title: str) -> None:
     """Write a picture of the metric against the bytes that serve, CEL in front.
 
     Bars are standard errors over folds.

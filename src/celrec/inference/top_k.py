@@ -18,7 +18,7 @@ from celrec.inference.scores import CosineScores, LinearScores, NetworkScores, U
 from celrec.inference.search import Best, ItemGroups, Skipped, search
 from celrec.recommender.batch import Batch
 from celrec.recommender.id_model import IdModel
-from celrec.recommender.materialised_items import Alike
+from celrec.recommender.materialised_items import TiedItems
 from celrec.recommender.model import Model
 
 Present: TypeAlias = Callable[[Tensor], Batch]
@@ -98,7 +98,7 @@ class TopK:
         self._rank = np.empty(self.num_items, np.int32)
         self._rank[order] = np.arange(self.num_items)
         self._mask = np.ones(self.num_items, bool)
-        alike = Alike.of(model, self.num_items)
+        alike = TiedItems.of(model, self.num_items)
         self._own_apart = alike.own is not None
         self._groups = ItemGroups.of(alike.score, self._order, alike.own)
         self._vector = alike.vector

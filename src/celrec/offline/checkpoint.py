@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from celrec.errors import CelrecError
-from celrec.offline.solver import Judgement, Watcher
+from celrec.offline.solver import ValidationRecord, Watcher
 from celrec.offline.training import OfflineTraining
 from celrec.runtime.state_file import load_state, save_state
 
@@ -55,7 +55,7 @@ class Checkpoint:
 
     def run(
         self, stage: str, training: OfflineTraining, watch: Watcher, *, fresh: bool = True
-    ) -> Judgement:
+    ) -> ValidationRecord:
         """Run one stage to its end, from where it was, if it was begun; gives the best judgement.
 
         A `fresh` one begins with new rows, another one with those that the model has.
@@ -76,7 +76,7 @@ class Checkpoint:
             if time.monotonic() - self._saved >= self._every:
                 self._save(stage, training)
 
-        training.run(lambda judgement: watch(stage, judgement), save)
+        training.run(lambda record: watch(stage, record), save)
         self._save(stage, training)
         return training.best
 

@@ -14,12 +14,12 @@ from celrec.data.interactions import Interactions
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.offline.grouped import Grouped
-from celrec.offline.pair_statistics import collapse
+from celrec.offline.pair_statistics import make_pair_statistics
 from celrec.offline.residuals import Residuals
 from celrec.offline.solver import Solver
 from celrec.recommender.factorisation import Factorisation
 from celrec.recommender.kernels import candidate_losses, member_gradients, partner_means
-from celrec.runtime.communicator import Ranks
+from celrec.runtime.communicator import Communicator
 
 _CANDIDATES = 128  # that are judged in one pass over the interactions
 
@@ -114,7 +114,7 @@ class FactorisationSolver(Solver):
     Rows of a mixed table are anchored where they are when the solver is made, so
     that a private row can be kept near the shared row that it comes from.
 
-    Of several `ranks`, each has the interactions of its own users, which are next to each
+    Of several `communicator`, each has the interactions of its own users, which are next to each
     other; all have all tables.
     """
 
@@ -125,14 +125,20 @@ class FactorisationSolver(Solver):
         bias_l2: float,
         *,
         per_row_start: bool = False,
-        ranks: Ranks | None = None,
+        communicator: Communicator | None = None,
     ) -> None:
         self.model, self._log, self._per_row_start = model, log, per_row_start
-        self.ranks = ranks or Ranks.alone()
-        self.residuals = Residuals(model, log, bias_l2, self.ranks)
+        self.communicator = communicator or Communicator.alone()
+        self.residuals = Residuals(model, log, bias_l2, self.communicator)
         self._cuts = self._cut_users()
-        rows = None if self._cuts is None else slice(*self._cuts[self.ranks.rank :][:2].tolist())
-        self._collapsed = collapse(log, model.user_rows, model.item_rows, self.ranks, rows)
+        rows = (
+            None
+            if self._cuts is None
+            else slice(*self._cuts[self.communicator.rank :][:2].tolist())
+        )
+        self._statistics = make_pair_statistics(
+            log, model.user_rows, model.item_rows, self.communicator, rows
+        )
         self._seen_version = 0
         self._anchors = {
             side: table.weight.detach().clone()
@@ -152,17 +158,17 @@ class FactorisationSolver(Solver):
         None if users do not have rows of their own.
         """
         users = self.model.user_rows
-        counts = self.ranks.total(torch.from_numpy(self._log.user_counts))
+        counts = self.communicator.total(torch.from_numpy(self._log.user_counts))
         if not isinstance(users, FullEmbedding):
             return None
-        cuts = self.ranks.cuts(counts.numpy())
+        cuts = self.communicator.cuts(counts.numpy())
         cuts[-1] = users.num_rows  # the last has that of unseen users
         return cuts
 
     def evidence(self, side: str) -> Evidence:
         """Exact, in fused passes."""
         own = DotProductEvidence(self.model, self._log, side, self.residuals)
-        return own if self.ranks.size == 1 else DistributedEvidence(own, self.ranks)
+        return own if self.communicator.size == 1 else DistributedEvidence(own, self.communicator)
 
     def loss(self, log: Interactions) -> float:
         """The mean squared error."""
@@ -186,5 +192,5 @@ class FactorisationSolver(Solver):
 
     def _follow_residuals(self) -> None:
         if self.residuals.version != self._seen_version:
-            self._collapsed.retarget(self.residuals.target)
+            self._statistics.retarget(self.residuals.target)
             self._seen_version = self.residuals.version

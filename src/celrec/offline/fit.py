@@ -19,20 +19,20 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.embedding import Traits
 from celrec.errors import CelrecError, DivergedError
 from celrec.offline.checkpoint import Checkpoint
-from celrec.offline.config import CLUSTERS, Offline
+from celrec.offline.config import CLUSTERS, OfflineConfig
 from celrec.offline.least_squares import AlternatingLeastSquares
 from celrec.offline.online_solver import OnlineDescent
 from celrec.offline.pretraining import take_over
-from celrec.offline.solver import Judgement, Watcher
+from celrec.offline.solver import ValidationRecord, Watcher
 from celrec.offline.training import OfflineTraining
 from celrec.online.trainer import OnlineTrainer
-from celrec.recommender.clusters import merge_alike, split_tree
+from celrec.recommender.clusters import merge_similar, split_tree
 from celrec.recommender.factorisation import Factorisation
 from celrec.recommender.id_model import IdModel
 from celrec.recommender.model import Model
 from celrec.recommender.negatives import with_negatives
 from celrec.recommender.personalisation import personalise
-from celrec.runtime.communicator import Ranks
+from celrec.runtime.communicator import Communicator
 from celrec.runtime.threads import flushed_denormals
 
 
@@ -53,10 +53,10 @@ class Fit:
     """A trained recommender and how it came about."""
 
     model: Model
-    judgements: dict[str, list[Judgement]]
+    validation_records: dict[str, list[ValidationRecord]]
     """By stage: `choose`, `personalise` if that was asked for, and `finish` if a network goes on
     from a factorisation."""
-    chosen: dict[str, Judgement]
+    chosen: dict[str, ValidationRecord]
     """What validation data liked best in each stage."""
     training_bytes: dict[str, int]
     """What each table held while it was trained, or prepared if that was more."""
@@ -70,7 +70,7 @@ class Fit:
     @property
     def steps(self) -> int:
         """How many steps were chosen, all stages together."""
-        return sum(judgement.step for judgement in self.chosen.values())
+        return sum(record.step for record in self.chosen.values())
 
     @property
     def valid_loss(self) -> float | None:
@@ -79,7 +79,7 @@ class Fit:
         return None if math.isnan(loss) else loss
 
 
-Change: TypeAlias = Callable[[Offline], Offline]
+Change: TypeAlias = Callable[[OfflineConfig], OfflineConfig]
 """Makes other settings of those of a preset."""
 
 
@@ -89,13 +89,13 @@ def fit(
     watch: Watcher = lambda _, __: None,
     checkpoint: Checkpoint | None = None,
     change: Change = lambda how: how,
-    ranks: Ranks | None = None,
+    communicator: Communicator | None = None,
 ) -> Fit:
     """Train on the training part and let the validation part choose, then train anew on both.
 
     Validation data choose the number of steps in each stage, and with compression
     `auto` the clusters too. Without any, training takes all the steps of the preset.
-    `change` is for settings that a plan has no name for. Processes that are `ranks` of each
+    `change` is for settings that a plan has no name for. Processes that are `communicator` of each
     other are given the same, train together, and all have what comes of it.
     """
     if plan.auto and not len(split.valid):
@@ -110,9 +110,9 @@ def fit(
     everything = split.train_and_valid()
     with flushed_denormals():
         how = (plan, change, checkpoint, watch)
-        first = _Pass(*how, split.train, split.valid, ranks=ranks)
+        first = _Pass(*how, split.train, split.valid, communicator=communicator)
         first.run()
-        second = _Pass(*how, everything, everything[:0], first, ranks=ranks)
+        second = _Pass(*how, everything, everything[:0], first, communicator=communicator)
         model = second.run()
     if isinstance(model, IdModel):
         model.remember(everything)
@@ -128,7 +128,8 @@ def fit(
     traits = {side: table.traits for side, table in model.whole_tables.items()}
     _leave(model)
     return Fit(
-        *(model, first.judgements, first.chosen, held, traits, first.growth), trainer=second.trainer
+        *(model, first.validation_records, first.chosen, held, traits, first.growth),
+        trainer=second.trainer,
     )
 
 
@@ -173,13 +174,13 @@ class _Pass:
         train: Interactions,
         valid: Interactions,
         earlier: _Pass | None = None,
-        ranks: Ranks | None = None,
+        communicator: Communicator | None = None,
     ) -> None:
-        self._plan, self._change, self._ranks = plan, change, ranks
+        self._plan, self._change, self._communicator = plan, change, communicator
         self._checkpoint, self._watch = checkpoint, watch
         self._train, self._valid, self._earlier = train, valid, earlier
-        self.judgements: dict[str, list[Judgement]] = {}
-        self.chosen: dict[str, Judgement] = {}
+        self.validation_records: dict[str, list[ValidationRecord]] = {}
+        self.chosen: dict[str, ValidationRecord] = {}
         self.clusters: dict[str, NDArray[np.int64]] | None = None
         self._trees: dict[str, NDArray[np.int64]] = {}
         self.growth: str | None = None
@@ -208,7 +209,7 @@ class _Pass:
         model.deviations = {}
         return model
 
-    def _with_clusters(self, model: Model, learned: Model, how: Offline) -> Model:
+    def _with_clusters(self, model: Model, learned: Model, how: OfflineConfig) -> Model:
         """Begin with nothing but clusters, which stay."""
         assert isinstance(model, IdModel)  # noqa: S101  (nothing else takes clusters over)
         _graft(model, _trees(learned))
@@ -221,7 +222,7 @@ class _Pass:
         self._stage(FINISH, model, how)
         return self._personalised(model, how, self._plan)
 
-    def _personalised(self, model: Model, how: Offline, plan: Plan) -> Model:
+    def _personalised(self, model: Model, how: OfflineConfig, plan: Plan) -> Model:
         """With rows of their own for those that the plan says."""
         limit = plan.personal_limit
         if limit is None or plan.online:  # where ids have got their rows on the way
@@ -245,15 +246,15 @@ class _Pass:
         return self._personalised(model, how, plan)
 
     def _stage(
-        self, stage: Stage, model: Model, how: Offline, *, fresh: bool = True
+        self, stage: Stage, model: Model, how: OfflineConfig, *, fresh: bool = True
     ) -> OfflineTraining:
         if self._earlier is not None:  # the number of steps that was chosen, with nobody to judge
             steps = self._earlier.chosen[stage.name].step
-            how = replace(how, schedule=replace(how.schedule, steps=steps, judge_every=steps))
-        training = OfflineTraining(model, self._train, self._valid, how, self._ranks)
+            how = replace(how, schedule=replace(how.schedule, steps=steps, validate_every=steps))
+        training = OfflineTraining(model, self._train, self._valid, how, self._communicator)
         name = stage.name if self._earlier is None else stage.anew
         self.chosen[stage.name] = self._checkpoint.run(name, training, self._watch, fresh=fresh)
-        self.judgements[stage.name] = training.judgements
+        self.validation_records[stage.name] = training.validation_records
         self._solver = training.solver
         return training
 
@@ -265,7 +266,7 @@ def _settle(model: Model, valid: Interactions, training: OfflineTraining) -> str
     )
     left = " and ".join(f"{labels.max() + 1:,}" for labels in _clusters(model).values())
     best = training.best
-    ended = best.step < training.judgements[-1].step
+    ended = best.step < training.validation_records[-1].step
     end = "no longer lower than" if ended else f"lowest at the last of {best.step:,} steps,"
     reason = (
         f"up to {tried} were tried; validation error was {end} {best.valid_loss:.6g} with {left}"
@@ -273,7 +274,7 @@ def _settle(model: Model, valid: Interactions, training: OfflineTraining) -> str
     tolerance = LEAST_GAIN * float(np.var(valid.target))
     merged = 0
     if isinstance(model, Factorisation):
-        merged = sum(merge_alike(model, valid, side, tolerance) for side in ("users", "items"))
+        merged = sum(merge_similar(model, valid, side, tolerance) for side in ("users", "items"))
     if merged:
         reason += f", of which {merged:,} could be merged with others without loss"
     return reason

@@ -15,7 +15,7 @@ from celrec.embeddings.embedding import SharedRows
 from celrec.errors import CelrecError
 from celrec.offline.factorisation_solver import FactorisationSolver
 from celrec.recommender.factorisation import Factorisation
-from celrec.runtime.communicator import Ranks
+from celrec.runtime.communicator import Communicator
 
 OPTIMISERS: dict[str, type[Optimizer]] = {
     "gd": torch.optim.SGD,
@@ -28,7 +28,7 @@ PROJECTIONS = ("clip", "abs", "none")
 
 
 @dataclass(frozen=True, slots=True)
-class Descent:
+class DescentConfig:
     """How rows move.
 
     The loss is L = Σ (y − x)², summed, plus for each side λ/2·Σ‖row‖² and, for
@@ -80,9 +80,15 @@ class GradientDescent(FactorisationSolver):
     optimizer: Optimizer
 
     def __init__(
-        self, model: Factorisation, log: Interactions, how: Descent, ranks: Ranks | None = None
+        self,
+        model: Factorisation,
+        log: Interactions,
+        how: DescentConfig,
+        communicator: Communicator | None = None,
     ) -> None:
-        super().__init__(model, log, how.l2_biases, per_row_start=how.per_row_start, ranks=ranks)
+        super().__init__(
+            model, log, how.l2_biases, per_row_start=how.per_row_start, communicator=communicator
+        )
         self.how = how
         self._steps = 0
         weights = [table.weight for table in self.model.tables.values()]
@@ -95,8 +101,8 @@ class GradientDescent(FactorisationSolver):
         if self._steps % _BIASES_EVERY == 0:
             self._fit_biases()
         self._steps += 1
-        loss, *slopes = self._collapsed.loss_and_slopes()
-        bounds = self._collapsed.curvature_bounds() if self.how.bounded else (None, None)
+        loss, *slopes = self._statistics.loss_and_slopes()
+        bounds = self._statistics.curvature_bounds() if self.how.bounded else (None, None)
         for (side, table), slope, bound in zip(
             self.model.tables.items(), slopes, bounds, strict=True
         ):

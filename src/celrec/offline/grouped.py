@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from celrec.data.interactions import Interactions
-from celrec.runtime.communicator import Ranks
+from celrec.runtime.communicator import Communicator
 
 
 class Grouped:
@@ -44,18 +44,18 @@ class Grouped:
         self.partners: Tensor = torch.from_numpy(other[self.order].astype(np.int64))
 
 
-def own_interactions(log: Interactions, ranks: Ranks) -> Interactions:
-    """The interactions of this process's users: see `Ranks.cuts`. `log` is that of all.
+def own_interactions(log: Interactions, communicator: Communicator) -> Interactions:
+    """The interactions of this process's users: see `Communicator.cuts`. `log` is that of all.
 
     >>> import celrec
     >>> log = celrec.Planted(rows=100, users=9, items=5, item_clusters=2).interactions()
-    >>> [len(own_interactions(log, Ranks(rank, 1))) for rank in range(1)]
+    >>> [len(own_interactions(log, Communicator(rank, 1))) for rank in range(1)]
     [100]
-    >>> parts = [own_interactions(log, Ranks(rank, 3)) for rank in range(3)]
+    >>> parts = [own_interactions(log, Communicator(rank, 3)) for rank in range(3)]
     >>> sum(map(len, parts)), all(len(part) > 20 for part in parts)
     (100, True)
     """
-    if ranks.size == 1:
+    if communicator.size == 1:
         return log
-    first, last = ranks.cuts(log.user_counts)[ranks.rank :][:2]
+    first, last = communicator.cuts(log.user_counts)[communicator.rank :][:2]
     return log[(log.user >= first) & (log.user < last)]

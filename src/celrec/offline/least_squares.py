@@ -15,9 +15,9 @@ from celrec.embeddings.embedding import SharedRows
 from celrec.errors import CelrecError
 from celrec.offline.factorisation_solver import FactorisationSolver
 from celrec.offline.vector_descent import Composed, VectorDescent
-from celrec.recommender.factorisation import Factorisation, WrittenOut
+from celrec.recommender.factorisation import Factorisation, Materialised
 from celrec.recommender.kernels import solve_rows
-from celrec.runtime.communicator import Ranks
+from celrec.runtime.communicator import Communicator
 
 _BATCH = 1 << 22  # numbers in the matrices of one batch of rows
 _LEAST_NOISE = 1e-6  # of the variance of the targets, so that a perfect fit can be solved for
@@ -27,7 +27,7 @@ _PASSES = 3  # of coordinate descent; the next sweep goes on from there
 
 
 @dataclass(frozen=True, slots=True)
-class LeastSquares:
+class LeastSquaresConfig:
     """How rows are solved for.
 
     Given the other side, the rows of one side are ridge solutions
@@ -74,12 +74,12 @@ class AlternatingLeastSquares(FactorisationSolver):
         self,
         model: Factorisation,
         log: Interactions,
-        how: LeastSquares,
-        ranks: Ranks | None = None,
+        how: LeastSquaresConfig,
+        communicator: Communicator | None = None,
     ) -> None:
-        super().__init__(model, log, how.l2_biases, ranks=ranks)
+        super().__init__(model, log, how.l2_biases, communicator=communicator)
         self.how = how
-        self._size = max(self.ranks.total(float(len(log))), 1.0)
+        self._size = max(self.communicator.total(float(len(log))), 1.0)
         # Equal targets have no spread, and any scale will do for them.
         self._noise = self._scale = self._variance(log) or 1.0
         eye = torch.eye(model.user_rows.embedding_dim, dtype=torch.float64)
@@ -94,22 +94,22 @@ class AlternatingLeastSquares(FactorisationSolver):
                 table, how.composed, strength=how.strength, non_negative=how.non_negative
             )
             for side, table in model.tables.items()
-            if isinstance(table, WrittenOut)
+            if isinstance(table, Materialised)
         }
 
     def _variance(self, log: Interactions) -> float:
         """Of the targets of all processes."""
-        mean = self.ranks.total(float(log.target.sum(dtype=np.float64))) / self._size
+        mean = self.communicator.total(float(log.target.sum(dtype=np.float64))) / self._size
         apart = np.square(log.target.astype(np.float64) - mean).sum()
-        return self.ranks.total(float(apart)) / self._size
+        return self.communicator.total(float(apart)) / self._size
 
     @torch.no_grad()
     def meet(self) -> None:
         """See `Solver`: users' rows come from the processes that have their interactions."""
-        if self._cuts is None or self.ranks.size == 1:
+        if self._cuts is None or self.communicator.size == 1:
             return
         weight = self.model.user_rows.weight
-        weight.copy_(torch.cat(self.ranks.gathered(weight.detach()[self._here("users")])))
+        weight.copy_(torch.cat(self.communicator.gathered(weight.detach()[self._here("users")])))
 
     @torch.no_grad()
     def step(self) -> float:
@@ -117,7 +117,7 @@ class AlternatingLeastSquares(FactorisationSolver):
         for descent in self._descents.values():
             descent.table.refresh()
         self._fit_biases()
-        loss = self._collapsed.loss()
+        loss = self._statistics.loss()
         for side in ("users", "items"):
             expected_loss = self._descend(side) if side in self._descents else self._solve(side)
         for side in ("users", "items"):
@@ -157,7 +157,7 @@ class AlternatingLeastSquares(FactorisationSolver):
             known = _squares(tables["items"])
         users = self._deviations("users", known)
         if self._cuts is not None:
-            users = torch.cat(self.ranks.gathered(users[self._here("users")]))
+            users = torch.cat(self.communicator.gathered(users[self._here("users")]))
         return {
             "users": users,
             "items": self._deviations("items", _squares(tables["users"]) + users @ users.mT),
@@ -171,7 +171,7 @@ class AlternatingLeastSquares(FactorisationSolver):
         dim = table.embedding_dim
         found = table.weight.new_empty(table.num_rows, dim, dim)
         for rows in self._batches(side):
-            data, _ = self._collapsed.normal_equations(side, known, rows)
+            data, _ = self._statistics.normal_equations(side, known, rows)
             # With P = (D + Λ) / noise = G·Gᵀ, the covariance is P⁻¹ = G⁻ᵀ·G⁻¹.
             root = torch.linalg.cholesky((data.double() + ridge) / noise)
             eye = torch.eye(dim, dtype=root.dtype).expand_as(root)
@@ -181,7 +181,7 @@ class AlternatingLeastSquares(FactorisationSolver):
     def _here(self, side: str) -> slice:
         """The rows that this process solves for."""
         if side == "users" and self._cuts is not None:
-            return slice(*self._cuts[self.ranks.rank :][:2].tolist())
+            return slice(*self._cuts[self.communicator.rank :][:2].tolist())
         return slice(0, self.model.tables[side].num_rows)
 
     def _batches(self, side: str) -> list[slice]:
@@ -200,7 +200,7 @@ class AlternatingLeastSquares(FactorisationSolver):
         dim, explained = table.embedding_dim, 0.0
         moments = table.weight.new_empty(table.num_rows, dim, dim)
         for rows in self._batches(side):
-            data, right = self._collapsed.normal_equations(side, known, rows)
+            data, right = self._statistics.normal_equations(side, known, rows)
             anchors = self._anchor(side, rows).double().expand(right.shape)
             explained += solve_rows(
                 data.numpy(),
@@ -213,17 +213,17 @@ class AlternatingLeastSquares(FactorisationSolver):
                 moments[rows].numpy(),
             )
         self._moments[side] = moments
-        if self._collapsed.owned(side):
-            explained = self.ranks.total(explained)
-        return self._collapsed.squares + explained
+        if self._statistics.owned(side):
+            explained = self.communicator.total(explained)
+        return self._statistics.squares + explained
 
     def _descend(self, side: str) -> float:
         """As `_solve`, for a table whose ids do not have one row each."""
         descent = self._descents[side]
         known = self._moments_of(_OTHER[side], self.model.tables[_OTHER[side]])
-        return self._collapsed.squares + descent.sweep(
+        return self._statistics.squares + descent.sweep(
             self._batches(side),
-            lambda rows: self._collapsed.normal_equations(side, known, rows),
+            lambda rows: self._statistics.normal_equations(side, known, rows),
             self.how.strength * self._noise,
         )
 
@@ -240,11 +240,11 @@ class AlternatingLeastSquares(FactorisationSolver):
     def _learn_prior(self, side: str) -> None:
         """Mean and E[(row − anchor)(row − anchor)ᵀ]⁻¹ of a table that is not clustered."""
         table = self.model.tables[side]
-        if isinstance(table, (ClusteredEmbedding, WrittenOut)):
+        if isinstance(table, (ClusteredEmbedding, Materialised)):
             return
         here = self._here(side)
         rows = table.weight[here].double()
-        total = self.ranks.total if self._collapsed.owned(side) else _as_it_is
+        total = self.communicator.total if self._statistics.owned(side) else _as_it_is
         self._means[side] = (total(rows.sum(0)) / table.num_rows).float()
         if self.how.uncertainty:
             apart = rows - self._anchor(side, here)

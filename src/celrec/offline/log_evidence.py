@@ -15,7 +15,7 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.offline.grouped import Grouped
 from celrec.recommender.batch import Batch
 from celrec.recommender.id_model import IdModel
-from celrec.runtime.communicator import Ranks, Share
+from celrec.runtime.communicator import Communicator, Partition
 
 _SAMPLES = 4096
 
@@ -31,7 +31,7 @@ class LogEvidence(AutogradEvidence):
     and is infinite for the others. Those are told that promise most if the output y
     were linear in the member's vector: the loss of y + ∂y/∂b·(b′ − b) is lowest.
 
-    Of several `ranks`, each tells of as many interactions, those of ids next to each other.
+    Of several `communicator`, each tells of as many interactions, those of ids next to each other.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class LogEvidence(AutogradEvidence):
         candidates: int = 8,
         seed: int = 0,
         clock: Callable[[], int] = lambda: 0,
-        ranks: Ranks | None = None,
+        communicator: Communicator | None = None,
     ) -> None:
         """`take` gives the samples of these rows of the log, which holds no unseen ids."""
         table = recommender.tables[side]
@@ -53,16 +53,20 @@ class LogEvidence(AutogradEvidence):
         super().__init__(table, recommender.objective, data=(), model=recommender)
         self._recommender, self._group, self._take = recommender, Grouped(log, side), take
         self._side, self._per_id, self._candidates = side, per_id, candidates
-        self._seed, self._clock, self._ranks = seed, clock, ranks or Ranks.alone()
+        self._seed, self._clock, self._communicator = (
+            seed,
+            clock,
+            communicator or Communicator.alone(),
+        )
         counts = torch.from_numpy(self._group.counts)
         self._scale = (counts / counts.clamp(1, per_id)).to(table.weight)[:, None]
 
         self._own_ids = self.share(torch.arange(len(counts))).mine
 
-    def share(self, members: Tensor) -> Share:
+    def share(self, members: Tensor) -> Partition:
         """As many interactions for each process as can be."""
         work = np.minimum(self._group.counts[members.numpy()], self._per_id)
-        return Share(self._ranks, self._ranks.cuts(work))
+        return Partition(self._communicator, self._communicator.cuts(work))
 
     def interactions(self) -> Tensor:
         """From the whole log."""

@@ -28,7 +28,7 @@ from celrec.offline.solver import Solver
 from celrec.recommender.batch import Batch
 from celrec.recommender.id_model import IdModel
 from celrec.recommender.negatives import Negatives
-from celrec.runtime.communicator import Ranks, Share, sum_gradients
+from celrec.runtime.communicator import Communicator, Partition, sum_gradients
 
 _LEAST_BATCHES = 4  # in a round
 _AVERAGE = "average"  # beside an optimiser's own state, so that a split copies its row too
@@ -36,7 +36,7 @@ _WARM_UP = 10  # an average over the first steps forgets faster
 
 
 @dataclass(frozen=True, slots=True)
-class Minibatch:
+class MinibatchConfig:
     """How a recommender is trained by Adam on mini-batches.
 
     A step is a round: the share 1/`rounds` of the interactions, in batches of `batch`, or
@@ -72,8 +72,8 @@ class Minibatch:
 class MinibatchDescent(Solver):
     """One step: a round of mini-batches, in an order that the seed and the epoch give.
 
-    Several `ranks` have the whole log and all tables. Each sees its share of every batch, and
-    gradients are summed. What is drawn at random is drawn for the whole batch everywhere.
+    Each rank has the whole log and all tables, sees its part of every batch, and gradients are
+    summed. Random numbers are drawn for the whole batch on every rank.
     """
 
     optimizer: Optimizer
@@ -82,12 +82,12 @@ class MinibatchDescent(Solver):
         self,
         model: IdModel,
         log: Interactions,
-        how: Minibatch,
+        how: MinibatchConfig,
         seed: int,
-        ranks: Ranks | None = None,
+        communicator: Communicator | None = None,
     ) -> None:
         self.model, self.how, self._log, self._seed = model, how, log, seed
-        self.ranks = ranks or Ranks.alone()
+        self.communicator = communicator or Communicator.alone()
         model.remember(log)
         self.samples = Samples(model, log)
         self._rounds = 0
@@ -125,14 +125,14 @@ class MinibatchDescent(Solver):
         size = min(self.how.batch, max(1, math.ceil(len(order) / _LEAST_BATCHES)))
         for numbers in torch.split(order, size):
             whole = self._with_negatives(self.samples.take(numbers), generator)
-            part = PartOfBatch(whole, self.ranks)
+            part = PartOfBatch(whole, self.communicator)
             self.model.normal = partial(part.normal, generator)
             losses = (self.model.objective(part.batch) * part.weight).sum()
             total, count = total + float(losses.detach()), count + part.whole_weight
             self.optimizer.zero_grad()
             penalised = losses / part.whole_weight + self._penalties(part)
             penalised.backward()  # type: ignore[no-untyped-call]
-            sum_gradients(self.model.parameters(), self.ranks)
+            sum_gradients(self.model.parameters(), self.communicator)
             for side, numbers_kept in self.model.kept.items():
                 rows = self.model.tables[side].weight
                 if isinstance(rows, Tensor) and rows.grad is not None:
@@ -143,7 +143,7 @@ class MinibatchDescent(Solver):
         for table in self.model.whole_tables.values():
             table.adapt(self.optimizer)
         self._rounds += 1
-        total = self.ranks.total(total)
+        total = self.communicator.total(total)
         return total / count * len(self._log) + self.samples.constant if count else 0.0
 
     def evidence(self, side: str) -> LogEvidence:
@@ -168,7 +168,7 @@ class MinibatchDescent(Solver):
             candidates=how.candidates,
             seed=self._seed,
             clock=lambda: self._rounds,
-            ranks=self.ranks,
+            communicator=self.communicator,
         )
 
     @torch.no_grad()
@@ -180,9 +180,9 @@ class MinibatchDescent(Solver):
         for start in range(0, len(log), self.how.batch):
             rows = slice(start, start + self.how.batch)
             batch = self._with_negatives(self.model.batch(log, rows, own=False), generator)
-            part = batch.at(Share.even(self.ranks, len(batch.user)).mine)
+            part = batch.at(Partition.even(self.communicator, len(batch.user)).mine)
             total += float(self.model.objective(part).sum()) if len(part.user) else 0.0
-        return self.ranks.total(total) / len(log)
+        return self.communicator.total(total) / len(log)
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
@@ -253,7 +253,7 @@ class MinibatchDescent(Solver):
                     apart = apart - self._anchor(side)[table.row_of(ids)]
                 total = total + how.l2 * (share.to(apart) @ apart.square().sum(-1))
             if (penalty := table.penalty()) is not None:
-                total = total + penalty / (len(self._log) * self.ranks.size)
+                total = total + penalty / (len(self._log) * self.communicator.size)
         return total
 
     def _anchor(self, side: str) -> Tensor:

@@ -14,7 +14,7 @@ from celrec.cel.evidence import Evidence
 from celrec.data.interactions import Interactions
 from celrec.errors import CelrecError
 from celrec.offline.solver import Solver
-from celrec.online.config import Online
+from celrec.online.config import OnlineConfig
 from celrec.recommender.id_model import IdModel
 
 
@@ -27,14 +27,14 @@ class OnlineDescent(Solver):
 
     moves_clusters = True
 
-    def __init__(self, model: IdModel, log: Interactions, how: Online) -> None:
+    def __init__(self, model: IdModel, log: Interactions, how: OnlineConfig) -> None:
         self.model, self.how, self._log = model, how, log
         model.remember(log)
         self.trainer = how.trainer(model)
         self._passes = 0
 
     def start(self, seed: int) -> None:
-        """See `Online.begin`."""
+        """See `OnlineConfig.begin`."""
         del seed  # `how` has it
         mean = float(self._log.target.mean(dtype=np.float64)) if len(self._log) else 0.0
         self.how.begin(self.model, mean)

@@ -16,10 +16,10 @@ from celrec.embeddings.embedding import SharedRows
 from celrec.embeddings.full import FullEmbedding
 from celrec.offline.samples import Pairs
 from celrec.recommender.kernels import column_slopes, normal_equations, row_errors, stable_order
-from celrec.runtime.communicator import Ranks
+from celrec.runtime.communicator import Communicator
 
 
-class Collapse(ABC):
+class PairStatistics(ABC):
     """The squared error of a dot product, and its slopes, from sums over pairs of rows.
 
     All interactions of a pair of rows (r, k) have one prediction p = a_r·b_k, so
@@ -38,11 +38,15 @@ class Collapse(ABC):
         log: Interactions,
         users: SharedRows,
         items: SharedRows,
-        ranks: Ranks | None = None,
+        communicator: Communicator | None = None,
         here: slice | None = None,
     ) -> None:
         """`here` are the rows of users that this process may have interactions of; None: all."""
-        self._users, self._items, self._ranks = users, items, ranks or Ranks.alone()
+        self._users, self._items, self._communicator = (
+            users,
+            items,
+            communicator or Communicator.alone(),
+        )
         self._here = here or slice(None)
         self._log = log
         self._user_rows = self._item_rows = np.empty(0, np.int64)
@@ -63,7 +67,7 @@ class Collapse(ABC):
     def loss_and_slopes(self) -> tuple[float, Tensor, Tensor]:
         """L, ∂L/∂a and ∂L/∂b for the rows in use."""
         rest, user_slopes, item_slopes = self._evaluated()
-        total = self._ranks.total
+        total = self._communicator.total
         return self._loss(rest), total(user_slopes), total(item_slopes)
 
     def _evaluated(self) -> tuple[float, Tensor, Tensor]:
@@ -75,7 +79,7 @@ class Collapse(ABC):
 
     def _loss(self, rest: float) -> float:
         # By rounding, a perfect fit may seem a little better than perfect.
-        return max(self.squares + self._ranks.total(rest), 0.0)
+        return max(self.squares + self._communicator.total(rest), 0.0)
 
     def curvature_bounds(self) -> tuple[Tensor, Tensor]:
         """Upper bounds of the curvature of L along each row: 2·Σ n·‖b‖² and 2·Σ n·‖a‖².
@@ -86,7 +90,7 @@ class Collapse(ABC):
         self._follow_assignments()
         a = self._users.weight.data[: self._users.num_rows].square().sum(1)
         b = self._items.weight.data[: self._items.num_rows].square().sum(1)
-        users, items = map(self._ranks.total, self._weighted_sums(a, b))
+        users, items = map(self._communicator.total, self._weighted_sums(a, b))
         return 2 * users, 2 * items
 
     def owned(self, side: str) -> bool:
@@ -110,7 +114,7 @@ class Collapse(ABC):
         halves = moments.flatten(1).index_select(1, lower)  # much faster than [:, lower]
         matrices, right = self._equations(side, halves, weight, rows)
         if not self.owned(side):
-            matrices, right = self._ranks.total(matrices), self._ranks.total(right)
+            matrices, right = self._communicator.total(matrices), self._communicator.total(right)
         return matrices.index_select(1, place).view(-1, *moments.shape[1:]), right
 
     def _follow_assignments(self) -> None:
@@ -126,7 +130,7 @@ class Collapse(ABC):
             self._summed = True
 
     def _square_sum(self) -> float:
-        return self._ranks.total(float(np.square(self._targets, dtype=np.float64).sum()))
+        return self._communicator.total(float(np.square(self._targets, dtype=np.float64).sum()))
 
     @abstractmethod
     def _build(self, user_rows: NDArray[np.int64], item_rows: NDArray[np.int64]) -> None:
@@ -158,20 +162,22 @@ def _rows_of(table: SharedRows) -> NDArray[np.int64]:
     return rows
 
 
-def collapse(
+def make_pair_statistics(
     log: Interactions,
     users: SharedRows,
     items: SharedRows,
-    ranks: Ranks | None = None,
+    communicator: Communicator | None = None,
     here: slice | None = None,
-) -> Collapse:
+) -> PairStatistics:
     """The form that fits: matrices of all pairs of rows, or a list of those that occur."""
     rows = len(range(*(here or slice(None)).indices(users.weight.shape[0])))
     dense = rows * items.weight.shape[0] <= 4 * len(log)
-    return (DenseCollapse if dense else SparseCollapse)(log, users, items, ranks, here)
+    return (DensePairStatistics if dense else SparsePairStatistics)(
+        log, users, items, communicator, here
+    )
 
 
-class DenseCollapse(Collapse):
+class DensePairStatistics(PairStatistics):
     """Matrices of counts W and sums X: with P = A·Bᵀ and E = W∘P − X, slopes 2·E·B and 2·Eᵀ·A."""
 
     def _build(self, user_rows: NDArray[np.int64], item_rows: NDArray[np.int64]) -> None:
@@ -217,7 +223,7 @@ class DenseCollapse(Collapse):
         return self._counts[mine] @ moments, self._sums[mine] @ weight
 
 
-class SparseCollapse(Collapse):
+class SparsePairStatistics(PairStatistics):
     """A list of the pairs of rows that occur, with their counts and sums, in both orders."""
 
     def _build(self, user_rows: NDArray[np.int64], item_rows: NDArray[np.int64]) -> None:

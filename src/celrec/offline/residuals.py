@@ -11,7 +11,7 @@ from celrec.data.interactions import Interactions
 from celrec.offline.grouped import Grouped
 from celrec.recommender.factorisation import Factorisation
 from celrec.recommender.kernels import unexplained_sums
-from celrec.runtime.communicator import Ranks
+from celrec.runtime.communicator import Communicator
 
 
 class Residuals:
@@ -27,11 +27,11 @@ class Residuals:
         model: Factorisation,
         log: Interactions,
         l2: float = 5.0,
-        ranks: Ranks | None = None,
+        communicator: Communicator | None = None,
     ) -> None:
         """`log` must not hold unseen ids."""
         self._model, self._log, self._l2 = model, log, l2
-        self._ranks = ranks or Ranks.alone()
+        self._communicator = communicator or Communicator.alone()
         self.target: NDArray[np.float32] = log.target
         self.version = 0
         """Counts how often `target` has changed."""
@@ -44,8 +44,8 @@ class Residuals:
     def start(self) -> None:
         """μ becomes the mean of the targets."""
         if biases := self._model.biases:
-            total = self._ranks.total(float(self._log.target.sum(dtype=np.float64)))
-            if size := self._ranks.total(float(len(self._log))):
+            total = self._communicator.total(float(self._log.target.sum(dtype=np.float64)))
+            if size := self._communicator.total(float(len(self._log))):
                 biases.mean.fill_(total / size)
             self.refresh()
 
@@ -82,7 +82,7 @@ class Residuals:
             sums,
         )
         sums += group.counts * bias[:-1].numpy()
-        total = self._ranks.total(torch.from_numpy(sums))
-        counts = self._ranks.total(torch.from_numpy(group.counts))
+        total = self._communicator.total(torch.from_numpy(sums))
+        counts = self._communicator.total(torch.from_numpy(group.counts))
         # With λ = 0, an id without interactions would have 0 / 0.
         bias[:-1] = total / (counts + self._l2).clamp(min=1e-12)

@@ -16,7 +16,7 @@ from celrec.models.losses import LOSSES
 from celrec.recommender.batch import Batch
 from celrec.recommender.id_model import IdModel
 from celrec.recommender.kernels import stable_order
-from celrec.runtime.communicator import Ranks, Share
+from celrec.runtime.communicator import Communicator, Partition
 
 
 class Pairs:
@@ -64,9 +64,11 @@ class Samples:
     `follow` must be called after ids have changed their rows.
     """
 
-    def __init__(self, recommender: IdModel, log: Interactions, *, collapse: bool = True) -> None:
+    def __init__(
+        self, recommender: IdModel, log: Interactions, *, make_pair_statistics: bool = True
+    ) -> None:
         self._recommender, self._log = recommender, log
-        self._collapses = collapse and _collapsible(recommender)
+        self._collapses = make_pair_statistics and _collapsible(recommender)
         self._rows: tuple[Tensor, Tensor] | None = None
         self._first = np.arange(len(log))
         self._weight: Tensor | None = None
@@ -133,17 +135,17 @@ class PartOfBatch:
     So all processes draw the same random numbers and have gradients of the same parameters.
 
     >>> whole = Batch(torch.arange(3), torch.arange(3), torch.zeros(3))
-    >>> parts = [PartOfBatch(whole, Ranks(rank, 4)) for rank in range(4)]
+    >>> parts = [PartOfBatch(whole, Communicator(rank, 4)) for rank in range(4)]
     >>> [part.batch.user.tolist() for part in parts], [part.weight.tolist() for part in parts]
     ([[0], [0], [1], [2]], [[0.0], [1.0], [1.0], [1.0]])
     """
 
-    def __init__(self, whole: Batch, ranks: Ranks) -> None:
-        self._whole, self._alone = whole, ranks.size == 1
+    def __init__(self, whole: Batch, communicator: Communicator) -> None:
+        self._whole, self._alone = whole, communicator.size == 1
         weight = torch.ones_like(whole.target) if whole.weight is None else whole.weight
         self.whole_weight = float(weight.sum())
         """How many interactions the whole batch stands for."""
-        mine = Share.even(ranks, len(whole.user)).mine
+        mine = Partition.even(communicator, len(whole.user)).mine
         self._nothing = mine.start == mine.stop
         self._places = slice(0, 1) if self._nothing else mine
         self.batch = whole if self._alone else whole.at(self._places)

@@ -55,7 +55,7 @@ class Solver(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class ValidationRecord:
     """How training stood after some step."""
 
     step: int
@@ -70,5 +70,5 @@ class Judgement:
     """Rows of the users' table; 0 if an earlier version wrote it, which did not tell."""
 
 
-Watcher: TypeAlias = Callable[[str, Judgement], None]
+Watcher: TypeAlias = Callable[[str, ValidationRecord], None]
 """Is told of each judgement, and of the stage of training that it belongs to."""

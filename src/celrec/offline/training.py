@@ -18,10 +18,10 @@ from celrec.cel.reassignment import join_unseen
 from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.errors import CelrecError
-from celrec.offline.config import Offline
-from celrec.offline.solver import Judgement, Solver
+from celrec.offline.config import OfflineConfig
+from celrec.offline.solver import Solver, ValidationRecord
 from celrec.recommender.model import Model
-from celrec.runtime.communicator import Ranks
+from celrec.runtime.communicator import Communicator
 
 
 class OfflineTraining:
@@ -37,10 +37,10 @@ class OfflineTraining:
     >>> split = celrec.Split.random(celrec.Planted(rows=3000, users=40, items=30).interactions())
     >>> items = celrec.ClusteredEmbedding(split.train.num_items, 8, max_clusters=4)
     >>> model = Factorisation(FullEmbedding(split.train.num_users, 8), items)
-    >>> how = Offline(schedule=Schedule(steps=60, judge_every=20))
+    >>> how = OfflineConfig(schedule=Schedule(steps=60, validate_every=20))
     >>> training = OfflineTraining(model, split.train, split.valid, how)
     >>> training.start()
-    >>> [judgement.clusters for judgement in training.run()]
+    >>> [record.clusters for record in training.run()]
     [3, 4, 4]
     """
 
@@ -49,17 +49,17 @@ class OfflineTraining:
         model: Model,
         train: Interactions,
         valid: Interactions,
-        how: Offline,
-        ranks: Ranks | None = None,
+        how: OfflineConfig,
+        communicator: Communicator | None = None,
     ) -> None:
-        """Of several `ranks`, all are given the same, and each does its share."""
-        self.model, self.how, self._ranks = model, how, ranks or Ranks.alone()
-        self.judgements: list[Judgement] = []
+        """Of several `communicator`, all are given the same, and each does its share."""
+        self.model, self.how, self._communicator = model, how, communicator or Communicator.alone()
+        self.validation_records: list[ValidationRecord] = []
         self.grown_to: dict[str, int] | None = None
         """The clusters of each clustered table when training ended, as in `items`."""
         self._schedule = how.schedule
         self._train, self._valid = train.seen(), valid
-        self._solver = how.make_solver(model, self._train, self._ranks)
+        self._solver = how.make_solver(model, self._train, self._communicator)
         self._clusterers = self._make_clusterers()
         self._strangers = {
             side: torch.from_numpy(self._counts(side) == 0) for side in self._clusterers
@@ -82,9 +82,9 @@ class OfflineTraining:
         return self._solver
 
     @property
-    def best(self) -> Judgement:
+    def best(self) -> ValidationRecord:
         """The judgement of the state that was, or is to be, left."""
-        return self.judgements[self._best]
+        return self.validation_records[self._best]
 
     def start(self) -> None:
         """Give the model its first rows; without it, training goes on from those it has."""
@@ -92,9 +92,9 @@ class OfflineTraining:
 
     def run(
         self,
-        watch: Callable[[Judgement], None] = lambda _: None,
+        watch: Callable[[ValidationRecord], None] = lambda _: None,
         save: Callable[[], None] = lambda: None,
-    ) -> list[Judgement]:
+    ) -> list[ValidationRecord]:
         """Train to the end; `watch` is told of each judgement, then `save` may keep the state."""
         # What is left may have fewer clusters, so it cannot tell that training has ended.
         while self.grown_to is None and not self._finished():
@@ -107,14 +107,14 @@ class OfflineTraining:
                     join_unseen(clusterer.table, self._strangers[side])
                 if self._step == self._schedule.reassign_until:
                     clusterer.reassign_every = 0
-            if self._judged_now():
-                watch(self._judge(loss))
+            if self._validation_due():
+                watch(self._validate(loss))
                 save()
         if self.grown_to is None:
             self.grown_to = {side: c.table.num_clusters for side, c in self._clusterers.items()}
         self.model.load_state_dict(self._best_state)
         self._solver.load_state_dict(copy.deepcopy(self._best_solver))
-        return self.judgements
+        return self.validation_records
 
     def state_dict(self) -> dict[str, Any]:
         """All that the rest of training depends on."""
@@ -122,7 +122,7 @@ class OfflineTraining:
             "model": self.model.state_dict(),
             "solver": self._solver.state_dict(),
             "clusterers": {side: c.state_dict() for side, c in self._clusterers.items()},
-            "judgements": [astuple(judgement) for judgement in self.judgements],
+            "judgements": [astuple(record) for record in self.validation_records],
             "counters": (self._step, self._moved, self._best),
             "grown_to": self.grown_to,
             "data": self._fingerprint,
@@ -138,7 +138,7 @@ class OfflineTraining:
         self._solver.load_state_dict(state["solver"])
         for side, clusterer in self._clusterers.items():
             clusterer.load_state_dict(state["clusterers"][side])
-        self.judgements = [Judgement(*values) for values in state["judgements"]]
+        self.validation_records = [ValidationRecord(*values) for values in state["judgements"]]
         self._step, self._moved, self._best = state["counters"]
         self.grown_to = state["grown_to"]
         self._best_state, self._best_solver = state["best_state"], state["best_solver"]
@@ -157,11 +157,11 @@ class OfflineTraining:
                 crc = zlib.crc32(np.ascontiguousarray(column).data, crc)
         return crc
 
-    def _judge(self, train_loss: float) -> Judgement:
+    def _validate(self, train_loss: float) -> ValidationRecord:
         self._solver.meet()
-        self._ranks.check_alike("the model", self.model.state_dict().values())
+        self._communicator.check_equal("the model", self.model.state_dict().values())
         with self._solver.averaged():
-            judgement = Judgement(
+            record = ValidationRecord(
                 self._step,
                 self.model.whole_tables["items"].num_rows,
                 train_loss / max(len(self._train), 1),
@@ -170,21 +170,23 @@ class OfflineTraining:
                 self.model.whole_tables["users"].num_rows,
             )
             self._moved = 0
-            self.judgements.append(judgement)
-            better = judgement.valid_loss < self.best.valid_loss - self._gain
-            if better or len(self.judgements) == 1 or not len(self._valid):
-                self._best = len(self.judgements) - 1
+            self.validation_records.append(record)
+            better = record.valid_loss < self.best.valid_loss - self._gain
+            if better or len(self.validation_records) == 1 or not len(self._valid):
+                self._best = len(self.validation_records) - 1
                 self._best_state = copy.deepcopy(self.model.state_dict())
                 self._best_solver = copy.deepcopy(self._solver.state_dict())
-        return judgement
+        return record
 
-    def _judged_now(self) -> bool:
+    def _validation_due(self) -> bool:
         schedule = self._schedule
-        due = self._step % schedule.judge_every == 0 and (schedule.judge_growing or self._grown())
+        due = self._step % schedule.validate_every == 0 and (
+            schedule.validate_growing or self._grown()
+        )
         return due or self._step == schedule.steps
 
     def _finished(self) -> bool:
-        since_best = len(self.judgements) - 1 - self._best
+        since_best = len(self.validation_records) - 1 - self._best
         tired = since_best >= self._schedule.patience
         may_stop = self._schedule.stop_growing or self._grown()
         return (tired and may_stop) or self._step >= self._schedule.steps

@@ -22,7 +22,7 @@ _BATCH = 1 << 22  # numbers in the matrices of one batch of rows
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class TreeConfig:
     """How leaves, tree and users are learned together.
 
     One step lowers, over the users' rows a, then the items' leaves b, then the tree,
@@ -50,7 +50,7 @@ class Tree:
 class TreeAdmm(FactorisationSolver):
     """One step: all users' rows, all items' leaves, the tree."""
 
-    def __init__(self, model: Factorisation, log: Interactions, how: Tree, seed: int) -> None:
+    def __init__(self, model: Factorisation, log: Interactions, how: TreeConfig, seed: int) -> None:
         super().__init__(model, log, bias_l2=0.0)
         if not isinstance(model.items, TreeEmbedding) or model.biases:
             raise CelrecError(
@@ -65,7 +65,7 @@ class TreeAdmm(FactorisationSolver):
     @torch.no_grad()
     def step(self) -> float:
         """One sweep over users, leaves and tree."""
-        loss = self._collapsed.loss_and_slopes()[0]
+        loss = self._statistics.loss_and_slopes()[0]
         users, leaves = self.model.user_rows, self.tree
         nothing = torch.zeros(1, users.embedding_dim)
         self._lower("users", users, leaves, self._l2, nothing)
@@ -84,7 +84,7 @@ class TreeAdmm(FactorisationSolver):
     def objective(self) -> float:
         """What a step lowers, once there is a tree."""
         with torch.no_grad():
-            loss = self._collapsed.loss_and_slopes()[0]
+            loss = self._statistics.loss_and_slopes()[0]
             users = self.model.user_rows.weight
             tree = self.how.strength * self.tree.penalty()
             return loss / 2 + float(self._l2 / 2 * users.square().sum() + tree)
@@ -112,7 +112,7 @@ class TreeAdmm(FactorisationSolver):
         anchors = anchors.double().expand(table.num_rows, -1)
         for start in range(0, table.num_rows, size):
             rows = slice(start, min(start + size, table.num_rows))
-            data, right = self._collapsed.normal_equations(side, known, rows)
+            data, right = self._statistics.normal_equations(side, known, rows)
             admm_rows(
                 data.numpy(),
                 right.numpy(),

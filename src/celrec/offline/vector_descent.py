@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from celrec.errors import CelrecError
-from celrec.recommender.factorisation import WrittenOut
+from celrec.recommender.factorisation import Materialised
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class VectorDescent:
     """Sweeps of descent for one table, with an optimiser that remembers."""
 
     def __init__(
-        self, table: WrittenOut, how: Composed, *, strength: float, non_negative: bool
+        self, table: Materialised, how: Composed, *, strength: float, non_negative: bool
     ) -> None:
         self.table, self.how = table, how
         self._strength = strength  # of the penalty that the table has by itself

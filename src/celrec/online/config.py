@@ -12,31 +12,33 @@ from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.errors import CelrecError
 from celrec.models.losses import LOSSES
-from celrec.online.hard_clusters import HardSide
-from celrec.online.latest_evidence import Moving
-from celrec.online.mixtures import SoftSide
-from celrec.online.personal import PersonalSide
-from celrec.online.plain_tables import ComposedSide, PlainSide
-from celrec.online.row_descent import Descending
-from celrec.online.table_trainer import OnlineSide
+from celrec.online.hard_clusters import HardClusterTrainer
+from celrec.online.latest_evidence import OnlineClusterConfig
+from celrec.online.mixtures import MixtureTrainer
+from celrec.online.personal import PersonalTableTrainer
+from celrec.online.plain_tables import ComposedTableTrainer, RowTableTrainer
+from celrec.online.row_descent import RowDescentConfig
+from celrec.online.table_trainer import TableTrainer
 from celrec.online.trainer import OnlineTrainer
 from celrec.recommender.id_model import IdModel
-from celrec.runtime.memory_budget import Room
+from celrec.runtime.memory_budget import MemoryBudget
 
 ASSIGNMENTS = ("soft", "hard")
 
 
 @dataclass(frozen=True, slots=True)
-class Online:
+class OnlineConfig:
     """How a recommender learns from events in their order (CEL-Lite)."""
 
     assignment: str = "soft"
     """`hard`: every id is in one cluster, as the paper has it; `soft`: it is where the evidence
     puts it, between as many rows as `most_rows`."""
     batch: int = 256
-    shared: Descending = field(default_factory=lambda: Descending(learning_rate=0.3, average=False))
+    shared: RowDescentConfig = field(
+        default_factory=lambda: RowDescentConfig(learning_rate=0.3, average=False)
+    )
     """For rows of clusters."""
-    plain: Descending = field(default_factory=Descending)
+    plain: RowDescentConfig = field(default_factory=RowDescentConfig)
     """For all other tables."""
     network_rate: float = 1e-3
     """Adam's learning rate for all that is no table of ids."""
@@ -48,11 +50,11 @@ class Online:
     """The same for all other rows."""
     most_rows: int = 32
     temperature: float = 1.0
-    """What a loss is divided by to be a log likelihood: see `SoftSide`."""
-    moving: Moving = field(default_factory=Moving)
+    """What a loss is divided by to be a log likelihood: see `MixtureTrainer`."""
+    moving: OnlineClusterConfig = field(default_factory=OnlineClusterConfig)
     replay: bool = False
     """Whether the latest events of the ids in a batch are learned with it, in `hard`."""
-    own: Descending = field(default_factory=lambda: Descending(l2=0.1))
+    own: RowDescentConfig = field(default_factory=lambda: RowDescentConfig(l2=0.1))
     """For what ids differ by from what they share, in tables where they may."""
     beside_own: float = 1.0
     """How many times as high the learning rate of shared rows is in such tables."""
@@ -74,7 +76,7 @@ class Online:
             if not getattr(self, name) > 0:
                 raise CelrecError(f"{name} must be positive, not {getattr(self, name)}")
 
-    def stronger(self, factor: float) -> Online:
+    def stronger(self, factor: float) -> OnlineConfig:
         """The same with penalties so many times as strong."""
         shared = replace(self.shared, l2=factor * self.shared.l2)
         plain = replace(self.plain, l2=factor * self.plain.l2)
@@ -82,10 +84,10 @@ class Online:
             self, shared=shared, plain=plain, own=replace(self.own, l2=factor * self.own.l2)
         )
 
-    def faster(self, factor: float) -> Online:
+    def faster(self, factor: float) -> OnlineConfig:
         """The same with learning rates so many times as high."""
 
-        def scaled(how: Descending) -> Descending:
+        def scaled(how: RowDescentConfig) -> RowDescentConfig:
             return replace(how, learning_rate=factor * how.learning_rate)
 
         return replace(
@@ -96,30 +98,30 @@ class Online:
             network_rate=factor * self.network_rate,
         )
 
-    def trainer(self, recommender: IdModel, room: Room | None = None) -> OnlineTrainer:
+    def trainer(self, recommender: IdModel, budget: MemoryBudget | None = None) -> OnlineTrainer:
         """A trainer for a recommender, as this says.
 
-        What is held for ids is where a `room` puts it.
+        What is held for ids is where a `budget` puts it.
         """
         tables = recommender.whole_tables
-        sides: dict[str, OnlineSide] = {}
+        sides: dict[str, TableTrainer] = {}
         for place, (name, whole) in enumerate(tables.items()):
             table, shared = whole, self.shared
             if isinstance(whole, PersonalEmbedding):
                 rate = self.beside_own * shared.learning_rate
                 table, shared = whole.shared, replace(shared, learning_rate=rate)
             if isinstance(table, PosteriorEmbedding):
-                sides[name] = SoftSide(
+                sides[name] = MixtureTrainer(
                     name,
                     table,
                     shared,
                     self.temperature,
                     merge_within=self.moving.merge_within,
                     seed=self.seed,
-                    room=room,
+                    budget=budget,
                 )
             elif isinstance(table, ClusteredEmbedding):
-                sides[name] = HardSide(
+                sides[name] = HardClusterTrainer(
                     name,
                     table,
                     shared,
@@ -129,19 +131,21 @@ class Online:
                     moments=self.replay or recommender.history_length > 0,
                     conversions=recommender.loss is LOSSES["cross-entropy"],
                     seed=self.seed,
-                    room=room,
+                    budget=budget,
                 )
             elif isinstance(table, SharedRows) and not table.needs_gradients:
-                sides[name] = PlainSide(
-                    name, table, self.plain, spread=self.small, seed=self.seed, room=room
+                sides[name] = RowTableTrainer(
+                    name, table, self.plain, spread=self.small, seed=self.seed, budget=budget
                 )
             else:
-                sides[name] = ComposedSide(name, table, self.plain)
+                sides[name] = ComposedTableTrainer(name, table, self.plain)
             if isinstance(whole, PersonalEmbedding):
-                sides[name] = PersonalSide(
-                    sides[name], whole, self.own, self.own_above, place, room
+                sides[name] = PersonalTableTrainer(
+                    sides[name], whole, self.own, self.own_above, place, budget
                 )
-        return OnlineTrainer(recommender, sides, self.network_rate, replay=self.replay, room=room)
+        return OnlineTrainer(
+            recommender, sides, self.network_rate, replay=self.replay, budget=budget
+        )
 
     @torch.no_grad()
     def begin(self, recommender: IdModel, mean: float) -> None:

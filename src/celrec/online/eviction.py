@@ -24,13 +24,13 @@ _SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
+class IdleTime:
     """So many events of the stream, or so much time by the timestamps of its events.
 
     Those are numbers of which `ticks_per_second` tells the unit. Dates are microseconds since
     1970, and are taken for such from March 1973 on.
 
-    >>> Silence.parse("1000000"), str(Silence.parse("90d"))
+    >>> IdleTime.parse("1000000"), str(IdleTime.parse("90d"))
     (Silence(length=1000000, unit=None), '90d')
     """
 
@@ -43,7 +43,7 @@ class Silence:
             raise _unclear(str(self))
 
     @classmethod
-    def parse(cls, text: str) -> Silence:
+    def parse(cls, text: str) -> IdleTime:
         """From `1000000`, `90d`, `12h`, `30m` or `45s`."""
         found = re.fullmatch(r"([0-9]{1,18})([dhms]?)", text.strip())
         if found is None:
@@ -56,7 +56,7 @@ class Silence:
     def begin(self, now: int) -> int:
         """When a silence began that is as long by now, in timestamps or numbers of events.
 
-        >>> Silence(2, "m").begin(1_600_000_000_000)  # in milliseconds
+        >>> IdleTime(2, "m").begin(1_600_000_000_000)  # in milliseconds
         1599999880000
         """
         if self.unit is None:
@@ -75,7 +75,7 @@ _LEAST = 10_000  # events between two looks: to learn these takes far longer tha
 _HEARD = 101  # timestamps that tell the time
 
 
-class Forgetting:
+class Eviction:
     """Now and then looks for ids that have been silent for longer than `after`, and drops them.
 
     To look and to drop takes time for all ids. So it is done after the batch by which as many
@@ -86,7 +86,7 @@ class Forgetting:
     so a few wrong clocks make nobody silent, and nobody heard of for ever.
     """
 
-    def __init__(self, after: Silence | None = None) -> None:
+    def __init__(self, after: IdleTime | None = None) -> None:
         """None: nobody is dropped."""
         self.after = after
         self.dropped: dict[str, int] = {}
@@ -166,11 +166,11 @@ class Forgetting:
         }
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Forgetting:
+    def from_state(cls, state: Mapping[str, Any]) -> Eviction:
         """What `state_dict` was taken of."""
         if not state:
             return cls()
-        made = cls(Silence.parse(state["after"]))
+        made = cls(IdleTime.parse(state["after"]))
         made.dropped, made._next = dict(state["dropped"]), int(state["next"])
         made._heard = state["heard"].numpy().copy()
         return made

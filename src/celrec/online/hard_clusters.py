@@ -15,19 +15,19 @@ from celrec.cel.members import Members
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.errors import DivergedError
 from celrec.online.kernels import draw_candidates, hashed
-from celrec.online.latest_evidence import KeptEvents, LatestEvidence, Moving, Waiting
-from celrec.online.plain_tables import PlainSide
-from celrec.online.row_descent import Descending
-from celrec.online.table_trainer import Judge, Tangent
+from celrec.online.latest_evidence import LatestEvidence, OnlineClusterConfig, RecentEvents, Waiting
+from celrec.online.plain_tables import RowTableTrainer
+from celrec.online.row_descent import RowDescentConfig
+from celrec.online.table_trainer import LossProbe, Tangent
 from celrec.recommender.batch import Batch
-from celrec.runtime.memory_budget import Room
+from celrec.runtime.memory_budget import MemoryBudget
 
 _SWEEP = 4096  # ids at once
 _GROWTH = 8  # looks are no further apart than what there was before, divided by this
 _COMPARED = 512  # rows at once, where two are sought that are alike
 
 
-class HardSide(PlainSide):
+class HardClusterTrainer(RowTableTrainer):
     """Clusters that ids move between, and that split when they have seen enough.
 
     After a batch is learned, its events are kept. At every look, after each batch or less often,
@@ -45,32 +45,32 @@ class HardSide(PlainSide):
         self,
         name: str,
         table: ClusteredEmbedding,
-        how: Descending,
-        moving: Moving,
+        how: RowDescentConfig,
+        moving: OnlineClusterConfig,
         place: int,
         tables: int,
         *,
         moments: bool = False,
         conversions: bool = False,
         seed: int = 0,
-        room: Room | None = None,
+        budget: MemoryBudget | None = None,
     ) -> None:
         """`place` is that of the table among all `tables` of the model.
 
-        For `moments` and `conversions` see `KeptEvents`.
+        For `moments` and `conversions` see `RecentEvents`.
         """
-        super().__init__(name, table, how, seed=seed, room=room)
+        super().__init__(name, table, how, seed=seed, budget=budget)
         self._clusters, self._moving = table, moving
-        self.members = Members(table, room)
+        self.members = Members(table, budget)
         ids = table.num_embeddings
-        self.buffer = KeptEvents(
+        self.buffer = RecentEvents(
             moving.latest,
             place,
             tables,
             ids=ids,
             moments=moments,
             conversions=conversions,
-            room=room,
+            budget=budget,
         )
         self._evidence = LatestEvidence(name, table, self.buffer, moving)
         self._mean = torch.zeros(table.embedding_dim)
@@ -83,11 +83,11 @@ class HardSide(PlainSide):
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         return self.buffer.counts
 
     def lookup(self, ids: Tensor) -> Tensor:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         assignment = self._clusters.assignment.numpy()
         weight = self._clusters.weight.detach().numpy()
         rows, vectors = look_up(ids.contiguous().numpy(), assignment, weight)
@@ -99,7 +99,7 @@ class HardSide(PlainSide):
         batch: Batch,
         ids: Tensor,
         vectors: Mapping[str, Tensor],
-        judge: Judge,
+        probe: LossProbe,
         *,
         again: bool,
         tangent: Tangent | None = None,
@@ -118,38 +118,38 @@ class HardSide(PlainSide):
             different, due = self.members.count(ids.numpy(), self.buffer.counts)
             self.buffer.store(batch, ids.numpy())
         if self._moving.schedule == "always" and not again:
-            self._reassign(different, judge)
+            self._reassign(different, probe)
         else:
             self._due.add(due)
         self._seen.add(different)
         if self.events - self._looked >= min(self._moving.every, self.events // _GROWTH):
-            self._look(judge)
+            self._look(probe)
 
-    def _look(self, judge: Judge) -> None:
+    def _look(self, probe: LossProbe) -> None:
         """Move ids and split clusters, for all events since the last time."""
         due, seen, self._looked = self._due.taken(), self._seen.taken(), self.events
-        self._reassign(due, judge)
+        self._reassign(due, probe)
         if self._moving.own_row_above is not None:
             self._part(seen[self.buffer.counts[seen] > self._moving.own_row_above])
-        self._split_crowded(seen, judge)
+        self._split_crowded(seen, probe)
 
-    def sweep(self, judge: Judge) -> None:
-        """See `OnlineSide`."""
+    def sweep(self, probe: LossProbe) -> None:
+        """See `TableTrainer`."""
         everyone = np.flatnonzero(self.buffer.counts)
         for start in range(0, len(everyone), _SWEEP):
-            self._reassign(everyone[start : start + _SWEEP], judge)
+            self._reassign(everyone[start : start + _SWEEP], probe)
 
     def latest(self, ids: NDArray[np.int64]) -> Batch:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         return self.buffer.replay(ids)[1]
 
     def grow(self, ids: int) -> None:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         super().grow(ids)
         self.members.grow(ids)
 
     def keep(self, ids: NDArray[np.int64]) -> None:
-        """See `OnlineSide`. Clusters that lose everybody are closed: see `ClusteredEmbedding`."""
+        """See `TableTrainer`. Clusters that lose everybody are closed: see `ClusteredEmbedding`."""
         clusters = self._clusters.rows_left(torch.from_numpy(ids)).numpy()
         super().keep(ids)
         self.members.keep(ids, clusters, self.buffer.counts)
@@ -158,7 +158,7 @@ class HardSide(PlainSide):
         self._seen.keep(ids)
 
     def renumber(self, place: int, numbers: NDArray[np.int64]) -> None:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         self.buffer.renumber_others(place, numbers)
 
     @property
@@ -167,7 +167,7 @@ class HardSide(PlainSide):
         return super().nbytes + self.members.nbytes + self.buffer.nbytes
 
     def state_dict(self) -> dict[str, Any]:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         return {
             **super().state_dict(),
             "members": self.members.state_dict(),
@@ -181,7 +181,7 @@ class HardSide(PlainSide):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         super().load_state_dict(state)
         self.members.load_state_dict(state["members"])
         self.buffer.load_state_dict(state["buffer"])
@@ -190,10 +190,10 @@ class HardSide(PlainSide):
         self._looked = int(state["looked"])
         self.events, self.moved = int(state["events"]), int(state["moved"])
 
-    def _reassign(self, ids: NDArray[np.int64], judge: Judge) -> None:
+    def _reassign(self, ids: NDArray[np.int64], probe: LossProbe) -> None:
         if self._clusters.num_clusters > 1 and len(ids) and self._moving.candidates:
             moment = (self.events ^ (self._seed << 32)) % 2**63  # another one after each batch
-            best = self._evidence.best(ids, self._mean, moment, judge)
+            best = self._evidence.best(ids, self._mean, moment, probe)
             self.moved += self.members.move(ids, best, self.buffer.counts)
 
     def _part(self, warm: NDArray[np.int64]) -> None:
@@ -207,7 +207,7 @@ class HardSide(PlainSide):
                 new = self._open(np.array([own]))
                 self.members.move(np.array([member]), new, self.buffer.counts)
 
-    def _split_crowded(self, ids: NDArray[np.int64], judge: Judge) -> None:
+    def _split_crowded(self, ids: NDArray[np.int64], probe: LossProbe) -> None:
         """Split the clusters of these ids that have too many events, those with most first."""
         limit = self._moving.limit
         most = 2 * float(limit(self.members.all_events) if callable(limit) else limit)
@@ -216,7 +216,7 @@ class HardSide(PlainSide):
             if not room:
                 return
             # All at once: a split changes no vector, and so no gradient of others.
-            ids = np.concatenate([ids, self._split(crowded[:room], room, most, judge)])
+            ids = np.concatenate([ids, self._split(crowded[:room], room, most, probe)])
 
     def _room(self, cluster: int) -> int:
         """How many clusters can be opened; two that are alike are merged if there is no other."""
@@ -242,11 +242,11 @@ class HardSide(PlainSide):
         return 1
 
     def _split(
-        self, clusters: NDArray[np.int64], room: int, most: float, judge: Judge
+        self, clusters: NDArray[np.int64], room: int, most: float, probe: LossProbe
     ) -> NDArray[np.int64]:
         """Cut clusters, and what comes of them, until none has too many events; their members."""
         ids, ends = self.members.of_all(clusters)
-        pulls, counts = self._evidence.pulls(ids, judge), self.buffer.counts
+        pulls, counts = self._evidence.pulls(ids, probe), self.buffer.counts
         if not np.isfinite(pulls).all():
             raise DivergedError(
                 "gradients must be finite; lower the learning rate if training diverged"

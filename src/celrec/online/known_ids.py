@@ -21,7 +21,7 @@ from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.errors import CelrecError
 from celrec.recommender.model import Model
 from celrec.runtime.growing_arrays import GrowingRows
-from celrec.runtime.memory_budget import Room
+from celrec.runtime.memory_budget import MemoryBudget
 from celrec.streams.events import Rejected
 
 _NEVER = np.iinfo(np.int64).min
@@ -49,12 +49,12 @@ class KnownIds:
         counts: NDArray[np.int64] | None = None,
         sums: NDArray[np.float64] | None = None,
         moments: NDArray[np.int64] | None = None,
-        room: Room | None = None,
+        budget: MemoryBudget | None = None,
     ) -> None:
-        self.ids = IdMap(room=room) if ids is None else ids
-        self._counts = _rows(_INT64, counts, room)
-        self._sums = _rows(_FLOAT64, sums, room)
-        self._moments = None if moments is None else _rows(_INT64, moments, room)
+        self.ids = IdMap(budget=budget) if ids is None else ids
+        self._counts = _rows(_INT64, counts, budget)
+        self._sums = _rows(_FLOAT64, sums, budget)
+        self._moments = None if moments is None else _rows(_INT64, moments, budget)
 
     @property
     def counts(self) -> NDArray[np.int64]:
@@ -128,8 +128,10 @@ class KnownIds:
         self.ids.keep(numbers)
 
 
-def _rows(dtype: np.dtype[Any], values: NDArray[Any] | None, room: Room | None) -> GrowingRows:
-    rows = GrowingRows(dtype, (), 0 if values is None else len(values), room)
+def _rows(
+    dtype: np.dtype[Any], values: NDArray[Any] | None, budget: MemoryBudget | None
+) -> GrowingRows:
+    rows = GrowingRows(dtype, (), 0 if values is None else len(values), budget)
     if values is not None:
         rows.flat[:] = values
     return rows

@@ -19,15 +19,15 @@ from celrec.online.kernels import (
     choose_by_tangents,
     draw_candidates,
 )
-from celrec.online.table_trainer import Judge
+from celrec.online.table_trainer import LossProbe
 from celrec.recommender.batch import Batch
-from celrec.runtime.memory_budget import Room
+from celrec.runtime.memory_budget import MemoryBudget
 
 
-class KeptEvents(ReplayBuffer):
+class RecentEvents(ReplayBuffer):
     """A replay buffer that takes batches and gives batches.
 
-    >>> kept = KeptEvents(latest=2, place=0, tables=2)
+    >>> kept = RecentEvents(latest=2, place=0, tables=2)
     >>> user, item = torch.tensor([4, 4, 4]), torch.tensor([7, 8, 9])
     >>> kept.store(Batch(user, item, torch.zeros(3)), user.numpy())
     >>> owner, batch = kept.replay(np.array([2, 4]))
@@ -44,7 +44,7 @@ class KeptEvents(ReplayBuffer):
         ids: int = 0,
         moments: bool = False,
         conversions: bool = False,
-        room: Room | None = None,
+        budget: MemoryBudget | None = None,
     ) -> None:
         """For the table at `place` among all `tables` of a model.
 
@@ -55,7 +55,7 @@ class KeptEvents(ReplayBuffer):
         columns["target"] = self._kind = np.dtype(np.uint8 if conversions else np.float32)
         if moments:
             columns["moment"] = np.int64
-        super().__init__(latest, columns, ids=ids, room=room)
+        super().__init__(latest, columns, ids=ids, budget=budget)
         self._place, self._moments = place, moments
 
     def store(self, batch: Batch, ids: NDArray[np.int64]) -> None:
@@ -71,7 +71,7 @@ class KeptEvents(ReplayBuffer):
         self.insert(ids, **event)
 
     def renumber_others(self, place: int, numbers: NDArray[np.int64]) -> None:
-        """Put other numbers in the places of ids of another table; see `OnlineSide.renumber`."""
+        """Put other numbers in the places of ids of another table; see `TableTrainer.renumber`."""
         self.renumber("others", numbers, place - (place > self._place))
 
     def replay(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], Batch]:
@@ -88,7 +88,7 @@ SCHEDULES = ("always", "doubling")
 
 
 @dataclass(frozen=True, slots=True)
-class Moving:
+class OnlineClusterConfig:
     """When and how ids move between clusters, and clusters split."""
 
     latest: int = 20
@@ -138,12 +138,12 @@ class LatestEvidence:
     """
 
     def __init__(
-        self, side: str, table: ClusteredEmbedding, kept: KeptEvents, moving: Moving
+        self, side: str, table: ClusteredEmbedding, kept: RecentEvents, moving: OnlineClusterConfig
     ) -> None:
         self._side, self._table, self._kept, self._moving = side, table, kept, moving
 
     def best(
-        self, ids: NDArray[np.int64], mean: Tensor, moment: int, judge: Judge
+        self, ids: NDArray[np.int64], mean: Tensor, moment: int, probe: LossProbe
     ) -> NDArray[np.int64]:
         """The best cluster for each id, of its own and some that `moment` draws at random.
 
@@ -155,13 +155,13 @@ class LatestEvidence:
         moving, others = self._moving, self._others(moment)
         assignment = self._table.assignment.numpy()
         tangent = None
-        if moving.by_tangent and judge.kind in KNOWN_LOSSES:
-            tangent = judge.tangent(self._side, batch)
+        if moving.by_tangent and probe.kind in KNOWN_LOSSES:
+            tangent = probe.tangent(self._side, batch)
         if tangent is None:
             own = assignment[ids].astype(np.int64)
             drawn = draw_candidates(own, len(others), moving.candidates, moment)
             drawn[1:] = others[drawn[1:]]
-            return self._best_of(drawn, mean, owner, batch, judge)
+            return self._best_of(drawn, mean, owner, batch, probe)
         weight = self._table.weight.detach().numpy()
         return choose_by_tangents(
             ids,
@@ -178,7 +178,7 @@ class LatestEvidence:
             tangent.slope.numpy(),
             tangent.vector.numpy(),
             batch.target.numpy(),
-            judge.kind == "cross-entropy",
+            probe.kind == "cross-entropy",
         )
 
     def _others(self, moment: int) -> NDArray[np.int64]:
@@ -194,23 +194,23 @@ class LatestEvidence:
         mean: Tensor,
         owner: NDArray[np.int64],
         batch: Batch,
-        judge: Judge,
+        probe: LossProbe,
     ) -> NDArray[np.int64]:
         """The same by all outputs of the model, for each event and each cluster."""
         rows = self._table.weight.detach()[torch.from_numpy(drawn)]  # (candidates, ids, dim)
-        losses = judge.losses(self._side, batch, rows[:, torch.from_numpy(owner)])
+        losses = probe.losses(self._side, batch, rows[:, torch.from_numpy(owner)])
         total = self._moving.prior / 2 * (rows - mean).square().sum(-1)
         total.index_add_(1, torch.from_numpy(owner), losses)
         best: NDArray[np.int64] = drawn[total.argmin(0).numpy(), np.arange(drawn.shape[1])]
         return best
 
-    def pulls(self, ids: NDArray[np.int64], judge: Judge) -> NDArray[np.float64]:
+    def pulls(self, ids: NDArray[np.int64], probe: LossProbe) -> NDArray[np.float64]:
         """(ids, dim): −∂/∂row Σ_{latest events} loss, at the row that each id has now."""
         pulls = np.zeros((len(ids), self._table.embedding_dim))
         owner, batch = self._kept.replay(ids)
-        tangent = judge.tangent(self._side, batch) if judge.kind in KNOWN_LOSSES else None
+        tangent = probe.tangent(self._side, batch) if probe.kind in KNOWN_LOSSES else None
         if tangent is None:
-            np.subtract.at(pulls, owner, judge.gradients(self._side, batch).numpy())
+            np.subtract.at(pulls, owner, probe.gradients(self._side, batch).numpy())
             return pulls
         add_tangent_pulls(
             pulls,
@@ -222,7 +222,7 @@ class LatestEvidence:
             tangent.slope.numpy(),
             tangent.vector.numpy(),
             batch.target.numpy(),
-            judge.kind == "cross-entropy",
+            probe.kind == "cross-entropy",
         )
         return pulls
 

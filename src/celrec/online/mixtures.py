@@ -22,10 +22,10 @@ from celrec.online.kernels import (
     weigh,
 )
 from celrec.online.plain_tables import id_noise
-from celrec.online.row_descent import Descending, RowDescent
-from celrec.online.table_trainer import Judge, OnlineSide, Tangent
+from celrec.online.row_descent import RowDescent, RowDescentConfig
+from celrec.online.table_trainer import LossProbe, TableTrainer, Tangent
 from celrec.recommender.batch import Batch
-from celrec.runtime.memory_budget import Room
+from celrec.runtime.memory_budget import MemoryBudget
 
 _STEPS = STEPS_PER_BIT / math.log(2)  # in a unit of a loss that is a log likelihood
 _VALUES = np.exp2(-np.arange(256, dtype=np.float32) / STEPS_PER_BIT)
@@ -35,7 +35,7 @@ _COMPARE_EVERY = 100  # batches
 _SCATTER = 0.5  # the standard deviation of the logarithms of the weights of a new id
 
 
-class SoftSide(OnlineSide):
+class MixtureTrainer(TableTrainer):
     """A table of mixtures: rows learn from all ids, as much as those are theirs.
 
     Each event is trained on with the weights from before it, and only then becomes
@@ -50,60 +50,60 @@ class SoftSide(OnlineSide):
         self,
         name: str,
         table: PosteriorEmbedding,
-        how: Descending,
+        how: RowDescentConfig,
         temperature: float = 1.0,
         *,
         merge_within: float | None = None,
         seed: int = 0,
-        room: Room | None = None,
+        budget: MemoryBudget | None = None,
     ) -> None:
         """Two rows that are no further apart than `merge_within` become one, to make room."""
         super().__init__(name, table)
         self._rows, self._how, self._seed = table, how, seed
-        self._descent = RowDescent(table.weight, how, room)
+        self._descent = RowDescent(table.weight, how, budget)
         self._temperature, self._steps = temperature, _STEPS / temperature
         self._within, self._batches = merge_within, 0
         self._learned = np.empty((0, table.max_rows), np.float32), torch.empty(0)
         self._looked_up = torch.empty(0, dtype=torch.int64)
         self._weights = np.empty((0, table.max_rows), np.float32)
-        self._counter = ReplayBuffer(0, {}, room=room)
+        self._counter = ReplayBuffer(0, {}, budget=budget)
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         return self._counter.counts
 
     def lookup(self, ids: Tensor) -> Tensor:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         rows = self._numbers()
         self._looked_up = ids
         self._weights = np.empty((len(ids), len(rows)), np.float32)
         weigh(self._rows.evidence.numpy(), ids.numpy(), _VALUES, self._weights)
         return torch.from_numpy(self._weights @ rows)
 
-    def without(self, batch: Batch, vectors: Mapping[str, Tensor], judge: Judge) -> Tensor:
-        """See `OnlineSide`: w_k·exp(loss_k/τ) are the weights without an event."""
+    def without(self, batch: Batch, vectors: Mapping[str, Tensor], probe: LossProbe) -> Tensor:
+        """See `TableTrainer`: w_k·exp(loss_k/τ) are the weights without an event."""
         count, rows = len(batch.user), self._rows.weight.detach()[: self._rows.num_rows]
         weights, ids = self._weights[:count], self._looked_up[:count].numpy()
-        logs = self._losses(batch, vectors, judge)
+        logs = self._losses(batch, vectors, probe)
         log_shares(logs, self._rows.evidence.numpy(), ids, 1 / self._temperature, IMPOSSIBLE - 1)
         weights *= torch.from_numpy(logs).exp_().numpy()  # twice as fast as NumPy's
         weights /= weights.sum(1, keepdims=True)
         return torch.from_numpy(weights @ rows.numpy())
 
     def _losses(
-        self, batch: Batch, vectors: Mapping[str, Tensor], judge: Judge
+        self, batch: Batch, vectors: Mapping[str, Tensor], probe: LossProbe
     ) -> NDArray[np.float32]:
         """(events, rows): as in `observe`, so that what is taken out is what was added."""
         rows, target = self._rows.weight.detach()[: self._rows.num_rows], batch.target[:, None]
-        known = judge.kind in KNOWN_LOSSES
-        tangent = judge.tangent(self.name, batch, vectors) if known else None
+        known = probe.kind in KNOWN_LOSSES
+        tangent = probe.tangent(self.name, batch, vectors) if known else None
         if tangent is None:
-            found = judge.losses(self.name, batch, rows.unsqueeze(1), vectors)
+            found = probe.losses(self.name, batch, rows.unsqueeze(1), vectors)
             return np.ascontiguousarray(found.numpy().T)
         constant = tangent.output - (tangent.slope * tangent.vector).sum(1)
         outputs = torch.addmm(constant[:, None], tangent.slope, rows.T)
-        losses: NDArray[np.float32] = LOSSES[judge.kind].of_samples(outputs, target).numpy()
+        losses: NDArray[np.float32] = LOSSES[probe.kind].of_samples(outputs, target).numpy()
         return losses
 
     def learn(self, gradients: Tensor) -> None:
@@ -120,12 +120,12 @@ class SoftSide(OnlineSide):
         batch: Batch,
         ids: Tensor,
         vectors: Mapping[str, Tensor],
-        judge: Judge,
+        probe: LossProbe,
         *,
         again: bool,
         tangent: Tangent | None = None,
     ) -> None:
-        """See `OnlineSide`. In another pass, an event replaces its share of the evidence."""
+        """See `TableTrainer`. In another pass, an event replaces its share of the evidence."""
         numbers = ids.numpy()
         kept = np.ones(len(numbers), np.float32)
         if again:
@@ -134,7 +134,7 @@ class SoftSide(OnlineSide):
             self._counter.insert(numbers)
         evidence = self._rows.evidence.numpy()
         moments = np.arange(len(ids)) if batch.moment is None else batch.moment.numpy()
-        if tangent is not None and judge.kind in KNOWN_LOSSES:
+        if tangent is not None and probe.kind in KNOWN_LOSSES:
             add_tangent_evidence(
                 evidence,
                 numbers,
@@ -146,11 +146,11 @@ class SoftSide(OnlineSide):
                 kept,
                 self._steps,
                 moments,
-                judge.kind == "cross-entropy",
+                probe.kind == "cross-entropy",
             )
         else:
             rows = torch.from_numpy(self._numbers()).unsqueeze(1)
-            losses = judge.losses(self.name, batch, rows, vectors)
+            losses = probe.losses(self.name, batch, rows, vectors)
             add_evidence(evidence, numbers, losses.numpy(), kept, self._steps, moments)
         self._batches += 1
         if self._within is not None and self._batches % _COMPARE_EVERY == 0:
@@ -188,9 +188,9 @@ class SoftSide(OnlineSide):
         direction = torch.linalg.eigh((pulls.T @ pulls).double())[1][:, -1].float()
         self._descent.copy([heaviest], [table.split(heaviest, within * direction)])
 
-    def sweep(self, judge: Judge) -> None:
+    def sweep(self, probe: LossProbe) -> None:
         """Let unseen ids have the mean of the weights of all others."""
-        del judge
+        del probe
         known = torch.from_numpy(np.flatnonzero(self.counts))
         if not len(known):
             return
@@ -201,17 +201,17 @@ class SoftSide(OnlineSide):
         self._rows.evidence[-1] = torch.where(total > 0, steps, IMPOSSIBLE)
 
     def begin(self) -> None:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         self._scatter(0)
 
     def grow(self, ids: int) -> None:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         before = self.table.num_embeddings
         self.table.grow(ids)
         self._scatter(before)
 
     def keep(self, ids: NDArray[np.int64]) -> None:
-        """See `OnlineSide`. Rows stay as they are, since others shared them."""
+        """See `TableTrainer`. Rows stay as they are, since others shared them."""
         self.table.keep(torch.from_numpy(ids))
         self._counter.keep(ids)
         self._scatter(len(ids))
@@ -236,7 +236,7 @@ class SoftSide(OnlineSide):
         return self._descent.nbytes + self._counter.nbytes
 
     def state_dict(self) -> dict[str, Any]:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         return {
             "descent": self._descent.state_dict(),
             "counts": self._counter.state_dict(),
@@ -244,7 +244,7 @@ class SoftSide(OnlineSide):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         self._batches = int(state["batches"])
         self._counter.load_state_dict(state["counts"])
         self._descent.load_state_dict(state["descent"])

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from celrec.embeddings.personal import PersonalEmbedding
-from celrec.online.row_descent import Descending, RowDescent
-from celrec.online.table_trainer import Judge, OnlineSide, Tangent
+from celrec.online.row_descent import RowDescent, RowDescentConfig
+from celrec.online.table_trainer import LossProbe, TableTrainer, Tangent
 from celrec.recommender.batch import Batch
-from celrec.runtime.memory_budget import Room
+from celrec.runtime.memory_budget import MemoryBudget
 
 
-class PersonalSide(OnlineSide):
+class PersonalTableTrainer(TableTrainer):
     """What is shared is learned as ever; ids with more than `above` events differ from it.
 
     What an id differs by is drawn to 0 as the penalty of `how` says, so that its vector is
@@ -27,46 +27,46 @@ class PersonalSide(OnlineSide):
 
     def __init__(
         self,
-        inner: OnlineSide,
+        inner: TableTrainer,
         table: PersonalEmbedding,
-        how: Descending,
+        how: RowDescentConfig,
         above: int,
         place: int,
-        room: Room | None = None,
+        budget: MemoryBudget | None = None,
     ) -> None:
         """`place` is that of the table among all of the model."""
         super().__init__(inner.name, table)
         self._inner, self._personal, self._above, self._place = inner, table, above, place
         self.by_tangent = inner.by_tangent
-        self._descent = RowDescent(table.offset, how, room)
+        self._descent = RowDescent(table.offset, how, budget)
         self._looked_up = torch.empty(0, dtype=torch.int64)
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         return self._inner.counts
 
     def begin(self) -> None:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         self._inner.begin()
 
     @torch.no_grad()
     def lookup(self, ids: Tensor) -> Tensor:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         self._looked_up = self._personal.own_of(ids)
         return self._inner.lookup(ids) + self._personal.offsets(ids)
 
     def learn(self, gradients: Tensor) -> None:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         has = self._looked_up >= 0
         if bool(has.any()):
             self._descent.step(self._looked_up[has], gradients[has])
         self._inner.learn(gradients)
 
-    def without(self, batch: Batch, vectors: Mapping[str, Tensor], judge: Judge) -> Tensor:
-        """See `OnlineSide`."""
+    def without(self, batch: Batch, vectors: Mapping[str, Tensor], probe: LossProbe) -> Tensor:
+        """See `TableTrainer`."""
         offsets = self._personal.offsets(batch.ids()[self._place])
-        shared = self._inner.without(batch, vectors, _Shifted(judge, self._personal, self._place))
+        shared = self._inner.without(batch, vectors, _Shifted(probe, self._personal, self._place))
         return shared + offsets
 
     def observe(
@@ -74,13 +74,13 @@ class PersonalSide(OnlineSide):
         batch: Batch,
         ids: Tensor,
         vectors: Mapping[str, Tensor],
-        judge: Judge,
+        probe: LossProbe,
         *,
         again: bool,
         tangent: Tangent | None = None,
     ) -> None:
         """What is shared is judged with what each id differs by."""
-        shifted = _Shifted(judge, self._personal, self._place)
+        shifted = _Shifted(probe, self._personal, self._place)
         if tangent is not None:
             tangent = tangent._replace(vector=tangent.vector - self._personal.offsets(ids))
         self._inner.observe(batch, ids, vectors, shifted, again=again, tangent=tangent)
@@ -90,20 +90,20 @@ class PersonalSide(OnlineSide):
             self._personal.give(warm)
 
     def latest(self, ids: NDArray[np.int64]) -> Batch | None:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         return self._inner.latest(ids)
 
-    def sweep(self, judge: Judge) -> None:
-        """See `OnlineSide`."""
-        self._inner.sweep(_Shifted(judge, self._personal, self._place))
+    def sweep(self, probe: LossProbe) -> None:
+        """See `TableTrainer`."""
+        self._inner.sweep(_Shifted(probe, self._personal, self._place))
 
     def grow(self, ids: int) -> None:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         self._inner.grow(ids)
         self._personal.follow()
 
     def keep(self, ids: NDArray[np.int64]) -> None:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         kept = torch.from_numpy(ids)
         rows = self._personal.rows_left(kept)
         self._inner.keep(ids)
@@ -111,7 +111,7 @@ class PersonalSide(OnlineSide):
         self._descent.keep(rows.numpy())
 
     def renumber(self, place: int, numbers: NDArray[np.int64]) -> None:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         self._inner.renumber(place, numbers)
 
     @property
@@ -120,11 +120,11 @@ class PersonalSide(OnlineSide):
         return self._inner.nbytes + self._descent.nbytes
 
     def state_dict(self) -> dict[str, Any]:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         return {"inner": self._inner.state_dict(), "descent": self._descent.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         self._inner.load_state_dict(state["inner"])
         self._descent.load_state_dict(state["descent"])
 
@@ -133,7 +133,7 @@ class PersonalSide(OnlineSide):
 class _Shifted:
     """A judge of shared vectors, to which ids add what is their own."""
 
-    judge: Judge
+    probe: LossProbe
     table: PersonalEmbedding
     place: int
 
@@ -144,24 +144,24 @@ class _Shifted:
         candidates: Tensor,
         vectors: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
-        """See `Judge`."""
+        """See `LossProbe`."""
         offsets = self.table.offsets(batch.ids()[self.place])
-        return self.judge.losses(side, batch, candidates + offsets, vectors)
+        return self.probe.losses(side, batch, candidates + offsets, vectors)
 
     @property
     def kind(self) -> str:
-        """See `Judge`."""
-        return self.judge.kind
+        """See `LossProbe`."""
+        return self.probe.kind
 
     def gradients(self, side: str, batch: Batch) -> Tensor:
-        """See `Judge`."""
-        return self.judge.gradients(side, batch)
+        """See `LossProbe`."""
+        return self.probe.gradients(side, batch)
 
     def tangent(
         self, side: str, batch: Batch, vectors: Mapping[str, Tensor] | None = None
     ) -> Tangent | None:
-        """See `Judge`."""
-        found = self.judge.tangent(side, batch, vectors)
+        """See `LossProbe`."""
+        found = self.probe.tangent(side, batch, vectors)
         if found is None:
             return None
         offsets = self.table.offsets(batch.ids()[self.place])

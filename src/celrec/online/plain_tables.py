@@ -12,9 +12,9 @@ from torch import Tensor
 
 from celrec.embeddings.embedding import Embedding, SharedRows
 from celrec.embeddings.full import FullEmbedding
-from celrec.online.row_descent import Descending, RowDescent
-from celrec.online.table_trainer import OnlineSide
-from celrec.runtime.memory_budget import Room
+from celrec.online.row_descent import RowDescent, RowDescentConfig
+from celrec.online.table_trainer import TableTrainer
+from celrec.runtime.memory_budget import MemoryBudget
 
 _BLOCK = 256  # ids at once: what is worked on stays in the cache
 
@@ -37,7 +37,7 @@ def id_noise(
         yield slice(begin - first, end - first), noise[begin - block * _BLOCK :]
 
 
-class PlainSide(OnlineSide):
+class RowTableTrainer(TableTrainer):
     """A table such as a full one, or one with rows shared by chance.
 
     Rows that come with new ids begin as those of unseen ids, and `spread` apart from them: rows
@@ -48,34 +48,34 @@ class PlainSide(OnlineSide):
         self,
         name: str,
         table: SharedRows,
-        how: Descending,
+        how: RowDescentConfig,
         *,
         spread: float = 0.0,
         seed: int = 0,
-        room: Room | None = None,
+        budget: MemoryBudget | None = None,
     ) -> None:
         super().__init__(name, table)
-        self._rows, self._descent = table, RowDescent(table.weight, how, room)
+        self._rows, self._descent = table, RowDescent(table.weight, how, budget)
         self._how, self._spread, self._seed = how, spread, seed
         self._looked_up = torch.empty(0, dtype=torch.int64)
 
     def lookup(self, ids: Tensor) -> Tensor:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         self._looked_up = self._rows.row_of(ids)
         return self._rows.weight.detach().index_select(0, self._looked_up)
 
     def learn(self, gradients: Tensor) -> None:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         self._descent.step(self._looked_up, gradients)
 
     def grow(self, ids: int) -> None:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         before = self.table.num_embeddings
         self.table.grow(ids)
         self._scatter(before)
 
     def keep(self, ids: NDArray[np.int64]) -> None:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         kept = torch.from_numpy(ids)
         rows = self._rows.rows_left(kept)
         self.table.keep(kept)
@@ -97,25 +97,25 @@ class PlainSide(OnlineSide):
         return self._descent.nbytes
 
     def state_dict(self) -> dict[str, Any]:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         return {"descent": self._descent.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         self._descent.load_state_dict(state["descent"])
 
 
 _ADAPT_EVERY = 100  # batches
 
 
-class ComposedSide(OnlineSide):
+class ComposedTableTrainer(TableTrainer):
     """A table that is differentiated through: hashed codes, mixtures, products and the like.
 
     Its gradients are means over the batch, since there is no row whose lookups could be
     counted, and all of its parameters move at once.
     """
 
-    def __init__(self, name: str, table: Embedding, how: Descending) -> None:
+    def __init__(self, name: str, table: Embedding, how: RowDescentConfig) -> None:
         super().__init__(name, table)
         self._how, self._steps = how, 0
         parameters, rate = list(table.parameters()), how.learning_rate
@@ -132,13 +132,13 @@ class ComposedSide(OnlineSide):
         self._vectors = torch.empty(0)
 
     def lookup(self, ids: Tensor) -> Tensor:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         with torch.enable_grad():
             self._vectors = self.table(ids)
         return self._vectors.detach()
 
     def learn(self, gradients: Tensor) -> None:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         self._optimizer.zero_grad()
         scale = len(gradients) if self._how.average else 1
         self._vectors.backward(gradients / scale)  # type: ignore[no-untyped-call]
@@ -151,7 +151,7 @@ class ComposedSide(OnlineSide):
                 parameter.data.clamp_(min=0)
 
     def grow(self, ids: int) -> None:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         self._vectors = torch.empty(0)  # the last graph knows parameters of the old shapes
         self.table.grow(ids)
         for parameter, state in self._optimizer.state.items():
@@ -167,11 +167,11 @@ class ComposedSide(OnlineSide):
         return sum(v.nbytes for one in state for v in one.values() if isinstance(v, Tensor))
 
     def state_dict(self) -> dict[str, Any]:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         return {"steps": self._steps, "optimizer": self._optimizer.state_dict()["state"]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `OnlineSide`."""
+        """See `TableTrainer`."""
         self._steps = int(state["steps"])
         groups = self._optimizer.state_dict()["param_groups"]
         self._optimizer.load_state_dict({"state": state["optimizer"], "param_groups": groups})

@@ -14,7 +14,7 @@ from torch import Tensor
 from celrec.errors import CelrecError
 from celrec.runtime.growing_arrays import GrowingRows
 from celrec.runtime.jit import compiled
-from celrec.runtime.memory_budget import Room
+from celrec.runtime.memory_budget import MemoryBudget
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -92,7 +92,7 @@ RULES = ("adagrad", "sgd")
 
 
 @dataclass(frozen=True, slots=True)
-class Descending:
+class RowDescentConfig:
     """How rows descend."""
 
     rule: str = "adagrad"
@@ -124,19 +124,21 @@ class RowDescent:
         AdaGrad: s ← s + g²,  row ← row − rate·g/√s;    SGD: row ← row − rate·g.
 
     >>> rows = torch.zeros(3, 1)
-    >>> descent = RowDescent(rows, Descending(rule="sgd", learning_rate=1.0))
+    >>> descent = RowDescent(rows, RowDescentConfig(rule="sgd", learning_rate=1.0))
     >>> descent.step(torch.tensor([2, 0, 2]), torch.tensor([[1.0], [4.0], [3.0]]))
     >>> rows.tolist()
     [[-4.0], [0.0], [-2.0]]
     """
 
-    def __init__(self, weight: Tensor, how: Descending, room: Room | None = None) -> None:
+    def __init__(
+        self, weight: Tensor, how: RowDescentConfig, budget: MemoryBudget | None = None
+    ) -> None:
         self._how = how
         self._least = 0.0 if how.non_negative else -np.inf
         self._table, self._adaptive = weight, how.rule == "adagrad"
-        self._room = room
+        self._budget = budget
         self._square_rows = self._fresh(0)
-        self._place_rows = GrowingRows(np.dtype(np.int32), room=room)
+        self._place_rows = GrowingRows(np.dtype(np.int32), budget=budget)
         self._squares, self._place = self._square_rows.first(0), self._place_rows.first(0)
         self._follow()
 
@@ -217,7 +219,7 @@ class RowDescent:
         self._follow()
 
     def _fresh(self, rows: int) -> GrowingRows:
-        return GrowingRows(_FLOAT32, self._table.shape[1:], rows, self._room)
+        return GrowingRows(_FLOAT32, self._table.shape[1:], rows, self._budget)
 
     def state_dict(self) -> dict[str, Tensor]:
         """AdaGrad's sums."""

@@ -13,14 +13,14 @@ from celrec.data.id_map import IdMap
 from celrec.data.interactions import IdColumn, Interactions
 from celrec.embeddings.embedding import Embedding
 from celrec.errors import CelrecError
-from celrec.online.config import Online
+from celrec.online.config import OnlineConfig
 from celrec.recommender.id_model import IdModel
 
 
-def online_settings(plan: Plan) -> Online:
+def online_settings(plan: Plan) -> OnlineConfig:
     """How the plan has events learned; complains if it is not for a stream."""
     how = plan.settings().solver
-    if not isinstance(how, Online):
+    if not isinstance(how, OnlineConfig):
         raise CelrecError(
             f"embedding {plan.embedding!r} with preset {plan.preset!r} is learned from a log, not "
             "from a stream; take embedding 'cel-lite' or preset 'online'"

@@ -15,7 +15,7 @@ from celrec.errors import CelrecError
 from celrec.recommender.batch import Batch
 
 
-class Judge(Protocol):
+class LossProbe(Protocol):
     """Tells how well vectors of one table would do."""
 
     @property
@@ -57,7 +57,7 @@ class Tangent(NamedTuple):
     vector: Tensor
 
 
-class OnlineSide(ABC):
+class TableTrainer(ABC):
     """One table that is learned event by event: rows by gradients, all else by what it observes.
 
     A batch is looked up, then learned, then observed.
@@ -85,9 +85,9 @@ class OnlineSide(ABC):
     def learn(self, gradients: Tensor) -> None:
         """Take a step of descent, given the gradients at what was looked up last."""
 
-    def without(self, batch: Batch, vectors: Mapping[str, Tensor], judge: Judge) -> Tensor:
+    def without(self, batch: Batch, vectors: Mapping[str, Tensor], probe: LossProbe) -> Tensor:
         """The vectors as they would be had this batch not been observed, for it comes again."""
-        del batch, judge
+        del batch, probe
         return vectors[self.name]
 
     def observe(  # noqa: B027  (most have nothing to take notice of)
@@ -95,7 +95,7 @@ class OnlineSide(ABC):
         batch: Batch,
         ids: Tensor,
         vectors: Mapping[str, Tensor],
-        judge: Judge,
+        probe: LossProbe,
         *,
         again: bool,
         tangent: Tangent | None = None,
@@ -111,7 +111,7 @@ class OnlineSide(ABC):
         del ids
         return None
 
-    def sweep(self, judge: Judge) -> None:  # noqa: B027
+    def sweep(self, probe: LossProbe) -> None:  # noqa: B027
         """Judge all ids once more by what is known of them."""
 
     @abstractmethod

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from celrec.data.replay_buffer import ReplayBuffer
 from celrec.models.losses import LOSSES
-from celrec.online.table_trainer import OnlineSide, Tangent
+from celrec.online.table_trainer import TableTrainer, Tangent
 from celrec.recommender.batch import Batch
 from celrec.recommender.id_model import HISTORY, IdModel
-from celrec.runtime.memory_budget import Room
+from celrec.runtime.memory_budget import MemoryBudget
 from celrec.runtime.threads import one_thread
 
 _PARTNERS = {"users": ("items", "item"), "items": ("users", "user")}
@@ -29,7 +29,7 @@ class OnlineTrainer:
     further column, is nobody's: its event teaches only what all unseen ids share there. For
     models that look at a history, the latest items of every user are kept.
 
-    Made by `Online.trainer`:
+    Made by `OnlineConfig.trainer`:
 
     >>> import celrec
     >>> from celrec.config.building import make_model
@@ -47,11 +47,11 @@ class OnlineTrainer:
     def __init__(
         self,
         recommender: IdModel,
-        sides: Mapping[str, OnlineSide],
+        sides: Mapping[str, TableTrainer],
         network_rate: float = 1e-3,
         *,
         replay: bool = False,
-        room: Room | None = None,
+        budget: MemoryBudget | None = None,
     ) -> None:
         """With `replay`, the latest events of the ids in a batch are learned with it."""
         self.recommender, self.sides = recommender, dict(sides)
@@ -62,7 +62,7 @@ class OnlineTrainer:
             self._optimizer = torch.optim.Adam(self._network, lr=network_rate, fused=True)
         self._replay = replay
         self.history = ReplayBuffer(
-            recommender.history_length, {"item": np.int32, "moment": np.int64}, room=room
+            recommender.history_length, {"item": np.int32, "moment": np.int64}, budget=budget
         )
         """The latest items of every user, and the numbers of their events."""
         self.events = 0
@@ -119,7 +119,7 @@ class OnlineTrainer:
 
     @property
     def kind(self) -> str:
-        """See `Judge`."""
+        """See `LossProbe`."""
         return next((n for n, loss in LOSSES.items() if loss is self.recommender.loss), "")
 
     def losses(
@@ -129,14 +129,14 @@ class OnlineTrainer:
         candidates: Tensor,
         vectors: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
-        """See `Judge`."""
+        """See `LossProbe`."""
         if vectors is None:
             batch, vectors = self._known(batch)
         outputs = self.recommender.output_from(batch, {**vectors, side: candidates})
         return self.recommender.loss.of_samples(outputs, batch.target)
 
     def gradients(self, side: str, batch: Batch) -> Tensor:
-        """See `Judge`."""
+        """See `LossProbe`."""
         batch, vectors = self._known(batch)
         with torch.enable_grad():
             own = vectors[side].requires_grad_()
@@ -147,7 +147,7 @@ class OnlineTrainer:
     def tangent(
         self, side: str, batch: Batch, vectors: Mapping[str, Tensor] | None = None
     ) -> Tangent | None:
-        """See `Judge`."""
+        """See `LossProbe`."""
         if self.recommender.model.linear and side in _PARTNERS:
             partner, ids = _PARTNERS[side]
             if vectors is None:
@@ -171,7 +171,7 @@ class OnlineTrainer:
 
     def _observe(
         self,
-        side: OnlineSide,
+        side: TableTrainer,
         batch: Batch,
         ids: Tensor,
         vectors: Mapping[str, Tensor],

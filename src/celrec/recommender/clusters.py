@@ -15,7 +15,7 @@ from celrec.recommender.model import Model
 
 
 @torch.no_grad()
-def merge_alike(model: Factorisation, log: Interactions, side: str, tolerance: float) -> int:
+def merge_similar(model: Factorisation, log: Interactions, side: str, tolerance: float) -> int:
     """Merge clusters as long as the error on `log` stays within `tolerance` of what it was.
 
     The pair whose rows predict most alike is merged first: the distance between

@@ -19,7 +19,7 @@ from celrec.errors import CelrecError
 from celrec.models.dot_product import BiasedDotProduct, DotProduct
 
 
-class WrittenOut(FullEmbedding):
+class Materialised(FullEmbedding):
     """A row for every id that holds its vector in `source`, as it was when last refreshed.
 
     So what is known to work with rows works with sums, products and mixtures of rows
@@ -27,7 +27,7 @@ class WrittenOut(FullEmbedding):
 
     >>> from celrec.embeddings.biased import BiasedEmbedding
     >>> source = BiasedEmbedding(FullEmbedding(3, 2))
-    >>> view = WrittenOut(source)
+    >>> view = Materialised(source)
     >>> bool((view(torch.arange(3)) == source(torch.arange(3))).all())
     True
     """
@@ -90,7 +90,7 @@ class Factorisation(nn.Module):
         self.model: BiasedDotProduct | DotProduct
         self.model = BiasedDotProduct() if isinstance(users, BiasedEmbedding) else DotProduct()
         # In a dictionary, since views are not part of the state.
-        self._views: dict[str, WrittenOut] = {}
+        self._views: dict[str, Materialised] = {}
 
     @property
     def biases(self) -> Biases | None:
@@ -152,7 +152,7 @@ class Factorisation(nn.Module):
         table begins as it was made, or with the absolute values of that.
         """
         for table in (self.user_rows, self.item_rows):
-            if isinstance(table, WrittenOut):
+            if isinstance(table, Materialised):
                 if not self.biases:
                     for parameter in table.source.non_negative_parameters():
                         parameter.abs_()
@@ -171,7 +171,7 @@ class Factorisation(nn.Module):
             return rows
         view = self._views.get(side)
         if view is None or view.source is not rows:
-            view = self._views[side] = WrittenOut(rows)
+            view = self._views[side] = Materialised(rows)
         return view
 
 

@@ -21,7 +21,7 @@ from celrec.models.losses import LOSSES, Loss
 from celrec.recommender.batch import Batch
 from celrec.recommender.feature_tables import FeatureTables
 from celrec.recommender.kernels import products_by_row
-from celrec.runtime.memory_budget import Room
+from celrec.runtime.memory_budget import MemoryBudget
 
 HISTORY = "history"
 """The name of the vectors of a history."""
@@ -84,10 +84,10 @@ class IdModel(nn.Module):
         further = zip(self.column_names, self.column_tables, strict=True)
         return {"users": self.users, "items": self.items, **dict(further)}  # type: ignore[arg-type]
 
-    def live_in(self, room: Room) -> None:
+    def use_budget(self, budget: MemoryBudget) -> None:
         """See `Embedding`: all tables of ids."""
         for table in self.whole_tables.values():
-            table.live_in(room)
+            table.use_budget(budget)
 
     @property
     def tables(self) -> dict[str, Embedding]:

@@ -14,12 +14,12 @@ from celrec.embeddings.embedding import Embedding, SharedRows
 from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
-from celrec.recommender.factorisation import WrittenOut
+from celrec.recommender.factorisation import Materialised
 from celrec.recommender.id_model import IdModel
 from celrec.recommender.model import Model
 
 
-def with_written_items(model: Model) -> Model:
+def with_materialised_items(model: Model) -> Model:
     """The model with a vector for each item, where those are computed from several rows.
 
     It predicts the same, and shares all else with the model. Where an item has one row, perhaps the
@@ -30,9 +30,9 @@ def with_written_items(model: Model) -> Model:
     >>> from celrec.embeddings.full import FullEmbedding
     >>> from celrec.recommender.factorisation import Factorisation
     >>> slow = Factorisation(FullEmbedding(4, 2), PosteriorEmbedding(5, 2, rows=3))
-    >>> quick = with_written_items(slow)
+    >>> quick = with_materialised_items(slow)
     >>> type(quick.items).__name__, type(slow.items).__name__
-    ('WrittenOut', 'PosteriorEmbedding')
+    ('Materialised', 'PosteriorEmbedding')
     >>> torch.equal(quick.items(torch.tensor([3, -1])), slow.items(torch.tensor([3, -1])))
     True
     """
@@ -40,7 +40,7 @@ def with_written_items(model: Model) -> Model:
         return model
     quick = copy(model)
     quick._modules = dict(model._modules)  # the copy has the same dictionary
-    quick.items = WrittenOut(model.items)
+    quick.items = Materialised(model.items)
     return quick
 
 
@@ -60,7 +60,7 @@ Labels = NDArray[np.int64]
 """A number for each item, 0 or more."""
 
 
-class Alike(NamedTuple):
+class TiedItems(NamedTuple):
     """Which items a model cannot tell apart: those with equal labels.
 
     >>> from celrec.embeddings.clustered import ClusteredEmbedding
@@ -68,7 +68,7 @@ class Alike(NamedTuple):
     >>> from celrec.recommender.factorisation import Factorisation
     >>> items = ClusteredEmbedding(5, 2, max_clusters=2)
     >>> _ = items.split(0, torch.tensor([1, 3]))
-    >>> Alike.of(Factorisation(FullEmbedding(3, 2), items), 5).score
+    >>> TiedItems.of(Factorisation(FullEmbedding(3, 2), items), 5).score
     array([0, 1, 0, 1, 0])
     """
 
@@ -83,7 +83,7 @@ class Alike(NamedTuple):
     """What each item adds to its score whoever the user is, where it has a bias of its own."""
 
     @classmethod
-    def of(cls, model: Model, count: int) -> Alike:
+    def of(cls, model: Model, count: int) -> TiedItems:
         """Of the first so many items of a model."""
         table: Embedding = model.items
         own = None

@@ -35,10 +35,10 @@ def cards(contents: Contents) -> list[Card]:
 def _accuracy(contents: Contents) -> Iterator[Card]:
     standing = contents.standing
     own = standing.kind(RUN)
-    if own is None or standing.yardstick is None:
+    if own is None or standing.evaluator is None:
         return
     others = [one for kind in (REFERENCE, BIASES, MEANS) if (one := standing.kind(kind))]
-    keys = ((standing.yardstick.metric, METRICS[standing.yardstick.metric]),)
+    keys = ((standing.evaluator.metric, METRICS[standing.evaluator.metric]),)
     for key, name in (*keys, ("ndcg", f"NDCG@{BEST}")):
         value = value_of(own, key)
         if value is None:
@@ -104,12 +104,12 @@ def _kept(contents: Contents) -> str:
     standing = contents.standing
     own, full = standing.kind(RUN), standing.kind(REFERENCE)
     plain = standing.kind(BIASES) or standing.kind(MEANS)
-    if own is None or full is None or plain is None or standing.yardstick is None:
+    if own is None or full is None or plain is None or standing.evaluator is None:
         return ""
-    values = [value_of(one, standing.yardstick.metric) for one in (own, full, plain)]
+    values = [value_of(one, standing.evaluator.metric) for one in (own, full, plain)]
     if None in values:
         return ""
-    sign = -1 if standing.yardstick.metric == "mse" else 1
+    sign = -1 if standing.evaluator.metric == "mse" else 1
     mine, most, least = (sign * value for value in values if value is not None)
     if most <= least:
         return f"A full table does no better than {plain.name.lower()} here."

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from celrec.config.plan import Plan
 from celrec.recommender.bias_model import BiasModel
 from celrec.reporting.drawing import Axis, Sheet, clipped, element, picture
-from celrec.reporting.evaluator import BEST, Figures, Yardstick, item_means, same_for_all
+from celrec.reporting.evaluator import BEST, Evaluator, Figures, item_means, same_for_all
 from celrec.reporting.numbers import figure
 from celrec.reporting.run_data import RunData
 
@@ -21,7 +21,7 @@ _STRENGTH = 5.0  # of biases, where no validation data choose it
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
+class ComparedModel:
     """A way to predict, what it is called, and what it comes to."""
 
     kind: str
@@ -31,36 +31,36 @@ class Contender:
     figures: Figures
 
 
-def baselines(plan: Plan, data: RunData, yardstick: Yardstick) -> Iterator[Contender]:
+def baselines(plan: Plan, data: RunData, evaluator: Evaluator) -> Iterator[ComparedModel]:
     """What a recommender has to beat.
 
     Where the log tells only what happened there are no targets to take means of: then
     popularity is all there is.
     """
-    counts = yardstick.learned.item_counts
-    popular = same_for_all(counts, yardstick.asked, BEST, yardstick.seen)
+    counts = evaluator.learned.item_counts
+    popular = same_for_all(counts, evaluator.asked, BEST, evaluator.seen)
     if plan.only_positive:
-        scores = np.append(counts, 0)[yardstick.events.item]  # the last serves unseen items
-        figures = yardstick.of_predictions(scores, popular)
-        yield Contender(MEANS, "Popularity", "what most users took", figures)
+        scores = np.append(counts, 0)[evaluator.events.item]  # the last serves unseen items
+        figures = evaluator.of_predictions(scores, popular)
+        yield ComparedModel(MEANS, "Popularity", "what most users took", figures)
         return
-    figures = yardstick.of_predictions(item_means(data.learned, yardstick.events), popular)
+    figures = evaluator.of_predictions(item_means(data.learned, evaluator.events), popular)
     hint = "predicts an item’s mean target, recommends what most users took"
-    yield Contender(MEANS, "Item means, popularity", hint, figures)
+    yield ComparedModel(MEANS, "Item means, popularity", hint, figures)
     strength = _STRENGTH
     if len(data.split.valid):
         strength = BiasModel.tuned(data.split.train, data.split.valid).strength
     biases = BiasModel.fit(data.learned, strength)
-    lists = same_for_all(biases.item_bias, yardstick.asked, BEST, yardstick.seen)
-    figures = yardstick.of_predictions(biases.predict(yardstick.events), lists)
+    lists = same_for_all(biases.item_bias, evaluator.asked, BEST, evaluator.seen)
+    figures = evaluator.of_predictions(biases.predict(evaluator.events), lists)
     hint = "a mean, a number for each user and one for each item"
-    yield Contender(BIASES, "Biases", hint, figures)
+    yield ComparedModel(BIASES, "Biases", hint, figures)
 
 
 _ROW = 34.0
 
 
-def contender_picture(metric: str, better: str, found: Sequence[tuple[str, str, float]]) -> Markup:
+def comparison_picture(metric: str, better: str, found: Sequence[tuple[str, str, float]]) -> Markup:
     """A dot for each kind, name and value; `better` says which end is good."""
     told = f"{metric}: " + ", ".join(f"{name} {figure(value)}" for _, name, value in found)
 

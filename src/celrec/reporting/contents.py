@@ -7,11 +7,11 @@ from pathlib import Path
 
 from celrec.data.interactions import Interactions
 from celrec.evaluation.prequential import Measured
-from celrec.offline.solver import Judgement
+from celrec.offline.solver import ValidationRecord
 from celrec.reporting.cluster_view import ClusterView
 from celrec.reporting.memory import MemoryBill
-from celrec.reporting.run_comparison import Standing
-from celrec.reporting.run_data import online_record, read_judgements
+from celrec.reporting.run_comparison import RunComparison
+from celrec.reporting.run_data import online_record, read_validation_records
 from celrec.reporting.wording import compressed_sides
 from celrec.runs.run_folder import Run
 
@@ -21,23 +21,23 @@ class Contents:
     """A run, measured and looked at from all sides."""
 
     run: Run
-    standing: Standing
+    standing: RunComparison
     online: dict[str, Measured] | None
     """How a stream was predicted before it was learned, if it was one."""
-    judgements: dict[str, list[Judgement]]
+    validation_records: dict[str, list[ValidationRecord]]
     memory: MemoryBill
     views: list[ClusterView]
 
     @classmethod
-    def of(cls, run: Run, folder: Path, standing: Standing) -> Contents:
+    def of(cls, run: Run, folder: Path, standing: RunComparison) -> Contents:
         """Of a run in a folder."""
-        measured = standing.yardstick
+        measured = standing.evaluator
         learned = None if measured is None else measured.learned
         return cls(
             run=run,
             standing=standing,
             online=online_record(folder),
-            judgements=read_judgements(folder),
+            validation_records=read_validation_records(folder),
             memory=MemoryBill.of(run.model, run.result),
             views=cluster_views(run, learned),
         )

@@ -56,7 +56,7 @@ MOST_USERS = 10_000
 """So many users are asked for, at most."""
 
 
-class Yardstick:
+class Evaluator:
     """Measures predictions for the test data of a run, and lists of recommended items.
 
     All that it is given is judged on the same rows, the same users and the same items.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from celrec.reporting.compared_models import Contender
+from celrec.reporting.compared_models import ComparedModel
 from celrec.reporting.evaluator import BEST
 
 
@@ -61,39 +61,39 @@ _RECOMMENDING = (
 )
 
 
-def value_of(contender: Contender, key: str) -> float | None:
+def value_of(compared_model: ComparedModel, key: str) -> float | None:
     """A figure by its name."""
-    return {**contender.figures.test, **(contender.figures.ranking or {})}.get(key)
+    return {**compared_model.figures.test, **(compared_model.figures.ranking or {})}.get(key)
 
 
-def predicting(contenders: Sequence[Contender], metric: str) -> FigureTable:
+def predicting(compared_models: Sequence[ComparedModel], metric: str) -> FigureTable:
     """How far predictions are off, the page's metric first; of others, no cold and warm items."""
     order = sorted(_PREDICTING, key=lambda column: not column.key.startswith(metric))
     return _table(
-        contenders,
+        compared_models,
         [one for one in order if one.key.startswith(metric) or not one.name.endswith("items")],
     )
 
 
-def recommending(contenders: Sequence[Contender]) -> FigureTable:
+def recommending(compared_models: Sequence[ComparedModel]) -> FigureTable:
     """How well recommended items are chosen."""
-    return _table(contenders, _RECOMMENDING)
+    return _table(compared_models, _RECOMMENDING)
 
 
-def _table(contenders: Sequence[Contender], wanted: Sequence[Column]) -> FigureTable:
+def _table(compared_models: Sequence[ComparedModel], wanted: Sequence[Column]) -> FigureTable:
     """Only columns in which there is anything."""
     columns, best = [], {}
     for column in wanted:
-        values = [value_of(one, column.key) for one in contenders]
+        values = [value_of(one, column.key) for one in compared_models]
         there = [value for value in values if value is not None]
         if there:
             columns.append(column)
             best[column.key] = min(there) if column.lower else max(there)
     rows = []
-    for one in contenders:
+    for one in compared_models:
         values = [value_of(one, column.key) for column in columns]
         marks = [
-            len(contenders) > 1 and value is not None and value == best[column.key]
+            len(compared_models) > 1 and value is not None and value == best[column.key]
             for value, column in zip(values, columns, strict=True)
         ]
         cells = [Cell(*pair) for pair in zip(values, marks, strict=True)]

@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from celrec.offline.solver import Judgement
+from celrec.offline.solver import ValidationRecord
 from celrec.reporting.drawing import Axis, Sheet, element, path, picture, rules
 from celrec.reporting.numbers import figure, whole
 from celrec.reporting.wording import compressed_sides
@@ -20,49 +20,53 @@ _FAR = 8.0  # losses further from the lowest one than so many times the median a
 _MANY_DOTS, _MANY_SPLITS = 60, 24  # more than so many would be a wall
 
 
-def best_of(judgements: Sequence[Judgement]) -> Judgement | None:
+def best_of(validation_records: Sequence[ValidationRecord]) -> ValidationRecord | None:
     """The one with the lowest validation loss; None without validation data."""
-    judged = [one for one in judgements if math.isfinite(one.valid_loss)]
+    judged = [one for one in validation_records if math.isfinite(one.valid_loss)]
     return min(judged, key=lambda one: one.valid_loss) if judged else None
 
 
-def clusters_of(judgement: Judgement, sides: Sequence[str]) -> int:
+def clusters_of(record: ValidationRecord, sides: Sequence[str]) -> int:
     """The clusters of the sides that are compressed."""
-    rows = {"items": judgement.clusters, "users": judgement.user_clusters}
+    rows = {"items": record.clusters, "users": record.user_clusters}
     return sum(rows.get(side, 0) for side in sides)
 
 
-def marked_splits(judgements: Sequence[Judgement], sides: Sequence[str]) -> list[Judgement]:
+def marked_splits(
+    validation_records: Sequence[ValidationRecord], sides: Sequence[str]
+) -> list[ValidationRecord]:
     """Those before which clusters were split, if they are few enough for a line each."""
     splits = [
         after
-        for before, after in pairwise(judgements)
+        for before, after in pairwise(validation_records)
         if clusters_of(after, sides) > clusters_of(before, sides)
     ]
     return splits if len(splits) <= _MANY_SPLITS else []
 
 
-def learning_picture(judgements: Sequence[Judgement], sides: Sequence[str]) -> Markup:
+def learning_picture(
+    validation_records: Sequence[ValidationRecord], sides: Sequence[str]
+) -> Markup:
     """Losses by step above, and below how many clusters there were and how many ids moved.
 
     `sides` are those whose clusters split.
     """
-    best, last = best_of(judgements), judgements[-1]
+    best, last = best_of(validation_records), validation_records[-1]
     told = f"Losses over {last.step} steps. Training loss {figure(last.train_loss)} in the end"
     if best is not None:
         told += f"; lowest validation loss {figure(best.valid_loss)} at step {best.step}"
 
     def draw(sheet: Sheet) -> tuple[float, Iterable[Markup]]:
-        across = _steps(judgements, sheet)
-        parts = [*_losses(judgements, sides, best, sheet, across)]
+        across = _steps(validation_records, sheet)
+        parts = [*_losses(validation_records, sides, best, sheet, across)]
         height = 14 + _LOSS
         if sides:
             height += _GAP
-            parts += _growth(judgements, sides, sheet, across, height)
+            parts += _growth(validation_records, sides, sheet, across, height)
             height += _STRIP
-        if any(one.moved for one in judgements):
+        if any(one.moved for one in validation_records):
             height += _GAP
-            parts += _moves(judgements, sheet, across, height)
+            parts += _moves(validation_records, sheet, across, height)
             height += _STRIP
         if best is not None:
             place = across.at(best.step)
@@ -77,28 +81,28 @@ def learning_picture(judgements: Sequence[Judgement], sides: Sequence[str]) -> M
     return picture(told, draw)
 
 
-def _steps(judgements: Sequence[Judgement], sheet: Sheet) -> Axis:
+def _steps(validation_records: Sequence[ValidationRecord], sheet: Sheet) -> Axis:
     most = 5 if sheet.narrow else 10
-    steps = [float(one.step) for one in judgements]
+    steps = [float(one.step) for one in validation_records]
     axis = Axis.over([0.0, *steps], sheet.left, sheet.right, most=most, tight=True)
     whole_steps = tuple(tick for tick in axis.ticks if float(tick).is_integer())
     return Axis(axis.low, axis.high, axis.start, axis.end, whole_steps)
 
 
 def _losses(
-    judgements: Sequence[Judgement],
+    validation_records: Sequence[ValidationRecord],
     sides: Sequence[str],
-    best: Judgement | None,
+    best: ValidationRecord | None,
     sheet: Sheet,
     across: Axis,
 ) -> Iterable[Markup]:
     curves = {
-        "train": [one.train_loss for one in judgements],
-        "valid": [one.valid_loss for one in judgements],
+        "train": [one.train_loss for one in validation_records],
+        "valid": [one.valid_loss for one in validation_records],
     }
     upright = Axis.over(_near([*curves["train"], *curves["valid"]]), 14 + _LOSS, 14)
     yield from rules(sheet, upright)
-    for one in marked_splits(judgements, sides):
+    for one in marked_splits(validation_records, sides):
         place = across.at(one.step)
         yield element("line", x1=place, x2=place, y1=14, y2=14 + _LOSS, class_="split")
     inside = []
@@ -107,11 +111,11 @@ def _losses(
             (across.at(one.step) - sheet.left, upright.at(value) - 14)
             if math.isfinite(value)
             else None
-            for one, value in zip(judgements, values, strict=True)
+            for one, value in zip(validation_records, values, strict=True)
         ]
         inside.append(element("path", d=path(points), class_=f"curve {kind}"))
-        radius, dot = (3.0, kind) if len(judgements) <= _MANY_DOTS else (4.0, "ghost")
-        for one, value, point in zip(judgements, values, points, strict=True):
+        radius, dot = (3.0, kind) if len(validation_records) <= _MANY_DOTS else (4.0, "ghost")
+        for one, value, point in zip(validation_records, values, points, strict=True):
             if point is not None:
                 told = element("title", f"step {whole(one.step)}: {kind} {figure(value)}")
                 inside.append(
@@ -137,36 +141,36 @@ def _losses(
 
 
 def _growth(
-    judgements: Sequence[Judgement],
+    validation_records: Sequence[ValidationRecord],
     sides: Sequence[str],
     sheet: Sheet,
     across: Axis,
     top: float,
 ) -> Iterable[Markup]:
     """The number of clusters, as stairs."""
-    counts = [clusters_of(one, sides) for one in judgements]
+    counts = [clusters_of(one, sides) for one in validation_records]
     upright = Axis.over([0, *counts], top + _STRIP, top, most=1, tight=True)
     points: list[tuple[float, float]] = [(sheet.left, upright.at(0))]
-    for one, count in zip(judgements, counts, strict=True):
+    for one, count in zip(validation_records, counts, strict=True):
         place = across.at(one.step)
         points += [(place, points[-1][1]), (place, upright.at(count))]
     points.append((points[-1][0], upright.at(0)))
     yield from _strip(sheet, top, "clusters", max(counts))
     yield element("path", d=path(points) + "Z", class_="stairs")
-    for one, count in zip(judgements, counts, strict=True):
+    for one, count in zip(validation_records, counts, strict=True):
         words = element("title", f"step {whole(one.step)}: {whole(count)} clusters")
         place = across.at(one.step)
         yield element("circle", words, cx=place, cy=upright.at(count), r=4, class_="ghost")
 
 
 def _moves(
-    judgements: Sequence[Judgement], sheet: Sheet, across: Axis, top: float
+    validation_records: Sequence[ValidationRecord], sheet: Sheet, across: Axis, top: float
 ) -> Iterable[Markup]:
     """How many ids changed their cluster, as bars."""
-    most = max(one.moved for one in judgements)
-    width = max(0.7 * (sheet.right - sheet.left) / len(judgements), 1)
+    most = max(one.moved for one in validation_records)
+    width = max(0.7 * (sheet.right - sheet.left) / len(validation_records), 1)
     yield from _strip(sheet, top, "ids that moved", most)
-    for one in judgements:
+    for one in validation_records:
         if one.moved:
             height = max(_STRIP * one.moved / most, 1.5)
             words = element("title", f"step {whole(one.step)}: {whole(one.moved)} ids moved")
@@ -205,16 +209,16 @@ _STAGES = {
 }
 
 
-def stage_words(name: str, judgements: list[Judgement], run: Run) -> dict[str, Any]:
+def stage_words(name: str, validation_records: list[ValidationRecord], run: Run) -> dict[str, Any]:
     """What the page shows of it: a picture, and the numbers behind it."""
     plan = run.plan
     sides = compressed_sides(run) if plan.clustered or plan.online else []
-    if not any(clusters_of(one, sides) for one in judgements):
+    if not any(clusters_of(one, sides) for one in validation_records):
         sides = []
-    best = best_of(judgements)
+    best = best_of(validation_records)
     splits = bool(sides) and name == "choose"
     rows, before = [], None
-    for one in judgements:
+    for one in validation_records:
         count = clusters_of(one, sides)
         rows.append(
             {
@@ -231,13 +235,13 @@ def stage_words(name: str, judgements: list[Judgement], run: Run) -> dict[str, A
     legend = [("train", "training loss")]
     if best is not None:
         legend.append(("valid", "validation loss"))
-    if splits and marked_splits(judgements, sides):
+    if splits and marked_splits(validation_records, sides):
         legend.append(("split", "clusters were split"))
-    if any(one.moved for one in judgements):
+    if any(one.moved for one in validation_records):
         legend.append(("moved", "ids that moved to another cluster"))
     return {
         "name": _STAGES.get(name, name),
-        "picture": learning_picture(judgements, sides if splits else []),
+        "picture": learning_picture(validation_records, sides if splits else []),
         "legend": legend,
         "rows": rows,
         "splits": splits,

@@ -12,9 +12,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from celrec.reporting.cards import METRICS, cards, lead
-from celrec.reporting.compared_models import MEANS, RUN, contender_picture
+from celrec.reporting.compared_models import MEANS, RUN, comparison_picture
 from celrec.reporting.contents import Contents
-from celrec.reporting.evaluator import BEST, Yardstick
+from celrec.reporting.evaluator import BEST, Evaluator
 from celrec.reporting.figure_table import predicting, recommending, value_of
 from celrec.reporting.frequency import Frequency, frequency_picture
 from celrec.reporting.learning_picture import stage_words
@@ -59,8 +59,8 @@ def page(contents: Contents) -> str:
         **_by_frequency(contents),
         **_memory(contents),
         "stages": [
-            stage_words(name, judgements, contents.run)
-            for name, judgements in contents.judgements.items()
+            stage_words(name, validation_records, contents.run)
+            for name, validation_records in contents.validation_records.items()
         ],
         "no_curve": _no_curve(contents),
         "views": [view_words(view) for view in contents.views],
@@ -87,49 +87,49 @@ def _what(contents: Contents) -> dict[str, Any]:
 
 
 def _how_well(contents: Contents) -> dict[str, Any]:
-    standing, yardstick = contents.standing, contents.standing.yardstick
+    standing, evaluator = contents.standing, contents.standing.evaluator
     found: dict[str, Any] = {
         "missing": standing.missing,
-        "no_reference": standing.no_reference if standing.contenders else None,
+        "no_reference": standing.no_reference if standing.compared_models else None,
         "online": contents.online,
         "contenders": False,
     }
-    if yardstick is None:
+    if evaluator is None:
         return found
-    metric = yardstick.metric
+    metric = evaluator.metric
     dots = [
         (one.kind, one.name, value)
-        for one in standing.contenders
+        for one in standing.compared_models
         if (value := value_of(one, metric)) is not None
     ]
     better = "lower is better" if metric == "mse" else "higher is better"
-    picture = contender_picture(f"test {METRICS[metric]}", better, dots) if dots else ""
+    picture = comparison_picture(f"test {METRICS[metric]}", better, dots) if dots else ""
     return found | {
         "contenders": True,
-        "predicting": predicting(standing.contenders, metric),
-        "recommending": recommending(standing.contenders),
+        "predicting": predicting(standing.compared_models, metric),
+        "recommending": recommending(standing.compared_models),
         "contender_picture": picture,
-        "tested": _tested(yardstick),
-        "ranked": _ranked(yardstick),
+        "tested": _tested(evaluator),
+        "ranked": _ranked(evaluator),
     }
 
 
-def _tested(yardstick: Yardstick) -> str:
+def _tested(evaluator: Evaluator) -> str:
     words = (
-        f"Measured on {whole(len(yardstick.test))} test interactions that nothing was learned from"
+        f"Measured on {whole(len(evaluator.test))} test interactions that nothing was learned from"
     )
-    if len(yardstick.events) > len(yardstick.test):
+    if len(evaluator.events) > len(evaluator.test):
         words += ", each beside an item drawn at random that the user had nothing to do with"
     return f"{words}."
 
 
-def _ranked(yardstick: Yardstick) -> str:
-    limit = yardstick.liked_from
+def _ranked(evaluator: Evaluator) -> str:
+    limit = evaluator.liked_from
     liked = (
         "all their test items" if limit is None else f"test items with a target from {limit:.4g} on"
     )
     return (
-        f"The best {BEST} items that a user had not seen, for {whole(len(yardstick.asked))} users. "
+        f"The best {BEST} items that a user had not seen, for {whole(len(evaluator.asked))} users. "
         f"They like {liked}; means are over users who like any."
     )
 
@@ -141,15 +141,15 @@ def _no_curve(contents: Contents) -> str:
 
 
 def _by_frequency(contents: Contents) -> dict[str, Any]:
-    standing, yardstick = contents.standing, contents.standing.yardstick
-    if yardstick is None:
+    standing, evaluator = contents.standing, contents.standing.evaluator
+    if evaluator is None:
         return {"slices": []}
-    metric = METRICS[yardstick.metric]
-    shown = standing.contenders[::-1]
+    metric = METRICS[evaluator.metric]
+    shown = standing.compared_models[::-1]
     slices = []
     for who, frequency, attribute in (
-        ("item", yardstick.items, "by_items"),
-        ("user", yardstick.users, "by_users"),
+        ("item", evaluator.items, "by_items"),
+        ("user", evaluator.users, "by_users"),
     ):
         curves = {one.kind: getattr(one.figures, attribute) for one in shown}
         # Means are so far off that they would press all others together.

@@ -10,7 +10,7 @@ from celrec.errors import CelrecError
 from celrec.reporting.contents import Contents, cluster_views
 from celrec.reporting.evaluator import Recommend
 from celrec.reporting.page import page
-from celrec.reporting.run_comparison import Standing, Watched, unwatched
+from celrec.reporting.run_comparison import RunComparison, Watched, unwatched
 from celrec.runs.run_folder import load_run
 from celrec.runtime.atomic import atomic_file
 
@@ -26,7 +26,7 @@ class Report(NamedTuple):
     path: Path
     size: int
     """Bytes."""
-    standing: Standing
+    standing: RunComparison
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -35,7 +35,7 @@ class Report(NamedTuple):
             "bytes": self.size,
             "missing": self.standing.missing,
             "no_reference": self.standing.no_reference,
-            "figures": {one.kind: one.figures.as_dict() for one in self.standing.contenders},
+            "figures": {one.kind: one.figures.as_dict() for one in self.standing.compared_models},
         }
 
 
@@ -59,10 +59,10 @@ def write_report(
         raise CelrecError(f"out must be a file, not the folder {path}; name one in it")
     if not path.parent.is_dir():
         raise CelrecError(f"out: there is no folder {path.parent}; make it, or name another file")
-    standing = Standing.of(run, place, recommend, reference=reference, watched=watched)
+    standing = RunComparison.of(run, place, recommend, reference=reference, watched=watched)
     contents = Contents.of(run, place, standing)
     words = page(contents).encode()
-    learned = None if standing.yardstick is None else standing.yardstick.learned
+    learned = None if standing.evaluator is None else standing.evaluator.learned
     clusters, members = 1000, 30_000
     while len(words) > LARGEST and members:
         clusters, members = clusters // 2, members // 4

@@ -14,8 +14,8 @@ from celrec.errors import CelrecError
 from celrec.offline.fit import fit
 from celrec.offline.solver import Watcher
 from celrec.recommender.model import Model
-from celrec.reporting.compared_models import REFERENCE, RUN, Contender, baselines
-from celrec.reporting.evaluator import Figures, Recommend, Yardstick
+from celrec.reporting.compared_models import REFERENCE, RUN, ComparedModel, baselines
+from celrec.reporting.evaluator import Evaluator, Figures, Recommend
 from celrec.reporting.run_data import RunData
 from celrec.reporting.wording import method_name
 from celrec.runs.run_folder import Run
@@ -63,48 +63,48 @@ class Reference:
     def __init__(self, folder: Path, data: RunData) -> None:
         self._path, self._data = folder / NAME, data
 
-    def kept(self, yardstick: Yardstick) -> Figures | None:
+    def kept(self, evaluator: Evaluator) -> Figures | None:
         """What was measured before; None if nothing was, or of something else."""
         try:
             found = json.loads(self._path.read_text())
-            if found["about"] == self._about(yardstick):
+            if found["about"] == self._about(evaluator):
                 return Figures.from_dict(found["figures"])
         except (OSError, ValueError, LookupError, TypeError):
             pass  # it can be made anew
         return None
 
     def train(
-        self, plan: Plan, yardstick: Yardstick, recommend: Recommend, watched: Watched = unwatched
+        self, plan: Plan, evaluator: Evaluator, recommend: Recommend, watched: Watched = unwatched
     ) -> Figures:
         """Train one with the settings and the data of the run, measure it, and keep that."""
         with watched(full_plan(plan)) as watch:
             fitted = fit(self._data.split, full_plan(plan), watch)
-        return self.keep(fitted.model, yardstick, recommend)
+        return self.keep(fitted.model, evaluator, recommend)
 
-    def keep(self, model: Model, yardstick: Yardstick, recommend: Recommend) -> Figures:
+    def keep(self, model: Model, evaluator: Evaluator, recommend: Recommend) -> Figures:
         """Measure one that was trained elsewhere, and keep that."""
-        figures = yardstick.of_model(model, recommend)
-        content = {"about": self._about(yardstick), "figures": figures.as_dict()}
+        figures = evaluator.of_model(model, recommend)
+        content = {"about": self._about(evaluator), "figures": figures.as_dict()}
         with atomic_file(self._path) as temporary:
             temporary.write_text(json.dumps(content, indent=2))
         return figures
 
-    def _about(self, yardstick: Yardstick) -> dict[str, object]:
+    def _about(self, evaluator: Evaluator) -> dict[str, object]:
         return {
             "format": _FORMAT,
             "data": self._data.fingerprint,
-            "metric": yardstick.metric,
-            "items": yardstick.items.labels,
-            "users": yardstick.users.labels,
+            "metric": evaluator.metric,
+            "items": evaluator.items.labels,
+            "users": evaluator.users.labels,
         }
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RunComparison:
     """The run and what it is compared with, the plainest first, the run last."""
 
-    contenders: list[Contender]
-    yardstick: Yardstick | None
+    compared_models: list[ComparedModel]
+    evaluator: Evaluator | None
     """None if nothing could be measured."""
     missing: str | None
     """Why that is."""
@@ -120,7 +120,7 @@ class Standing:
         *,
         reference: bool = True,
         watched: Watched = unwatched,
-    ) -> Standing:
+    ) -> RunComparison:
         """Measure a run in a folder, with a full embedding beside it unless that is left out.
 
         That is trained if no figures of one are kept in the folder.
@@ -131,9 +131,9 @@ class Standing:
             return cls([], None, str(error).rstrip("."), "there are no data to train it on")
         if not len(data.test):
             return cls([], None, "no rows were left to test on", "there are no test data")
-        yardstick = Yardstick(run.plan, data)
-        own = yardstick.of_model(run.model, recommend)
-        found = [*baselines(run.plan, data, yardstick)]
+        evaluator = Evaluator(run.plan, data)
+        own = evaluator.of_model(run.model, recommend)
+        found = [*baselines(run.plan, data, evaluator)]
         why: str | None = None
         if run.plan.embedding == FULL:
             why = "this run is one itself"
@@ -141,14 +141,14 @@ class Standing:
             why = "it was left out (--no-reference)"
         else:
             kept = Reference(folder, data)
-            figures = kept.kept(yardstick)
+            figures = kept.kept(evaluator)
             if figures is None:
-                figures = kept.train(run.plan, yardstick, recommend, watched)
+                figures = kept.train(run.plan, evaluator, recommend, watched)
             hint = "a row for each id, the same model, data and settings"
-            found.append(Contender(REFERENCE, "Full embedding", hint, figures))
-        found.append(Contender(RUN, f"{method_name(run.plan)}, this run", "", own))
-        return cls(found, yardstick, None, why)
+            found.append(ComparedModel(REFERENCE, "Full embedding", hint, figures))
+        found.append(ComparedModel(RUN, f"{method_name(run.plan)}, this run", "", own))
+        return cls(found, evaluator, None, why)
 
-    def kind(self, kind: str) -> Contender | None:
+    def kind(self, kind: str) -> ComparedModel | None:
         """The contender of a kind, if there is one."""
-        return next((one for one in self.contenders if one.kind == kind), None)
+        return next((one for one in self.compared_models if one.kind == kind), None)

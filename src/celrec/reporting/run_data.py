@@ -15,7 +15,7 @@ from celrec.data.interactions import Interactions
 from celrec.data.split import Split
 from celrec.errors import CelrecError
 from celrec.evaluation.prequential import Measured, Prequential
-from celrec.offline.solver import Judgement
+from celrec.offline.solver import ValidationRecord
 from celrec.runs.checkpoint_folder import CheckpointFolder
 from celrec.runs.run_folder import Run
 from celrec.runtime.state_file import load_state
@@ -74,17 +74,17 @@ class RunData:
 NAME = "judgements.parquet"
 
 
-def read_judgements(folder: Path) -> dict[str, list[Judgement]]:
+def read_validation_records(folder: Path) -> dict[str, list[ValidationRecord]]:
     """What was noted while a run was trained, by stage; nothing for an online run."""
     path = folder / NAME
     if not path.is_file():
         return {}
     try:
         table = pl.read_parquet(path)
-        known = [field.name for field in fields(Judgement) if field.name in table.columns]
-        stages: dict[str, list[Judgement]] = {}
+        known = [field.name for field in fields(ValidationRecord) if field.name in table.columns]
+        stages: dict[str, list[ValidationRecord]] = {}
         for row in table.select("stage", *known).iter_rows(named=True) if len(table) else ():
-            stages.setdefault(row.pop("stage"), []).append(Judgement(**row))
+            stages.setdefault(row.pop("stage"), []).append(ValidationRecord(**row))
     except (pl.exceptions.PolarsError, TypeError) as error:
         problem = str(error).partition("\n")[0]
         raise CelrecError(f"{path}: damaged ({problem}); train again") from error

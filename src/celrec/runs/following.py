@@ -135,7 +135,7 @@ _OF_THE_PLAN = (
 """Those that go by the same name in `Plan`."""
 
 
-def asked_plan(asked: Mapping[str, Any]) -> Plan:
+def requested_plan(asked: Mapping[str, Any]) -> Plan:
     """The plan that is asked for."""
     return Plan(**{name: asked[name] for name in _OF_THE_PLAN})
 

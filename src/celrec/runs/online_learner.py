@@ -17,7 +17,7 @@ from celrec.data.interactions import IdColumn, Interactions
 from celrec.data.seen_items import SeenItems
 from celrec.errors import CelrecError
 from celrec.offline.fit import Fit
-from celrec.online.eviction import Forgetting, Silence
+from celrec.online.eviction import Eviction, IdleTime
 from celrec.online.known_ids import FittingEvents, KnownIds, ids_table
 from celrec.online.stream_model import online_settings, stream_model, stream_plan
 from celrec.online.trainer import Learned, OnlineTrainer
@@ -26,7 +26,7 @@ from celrec.recommender.id_model import IdModel
 from celrec.recommender.negatives import Negatives
 from celrec.runs.run_folder import Run, with_rows, write_run
 from celrec.runs.seen_log import LATEST_SEEN, seen_in
-from celrec.runtime.memory_budget import Room
+from celrec.runtime.memory_budget import MemoryBudget
 from celrec.runtime.state_file import load_state, save_state
 from celrec.streams.events import Rejected
 
@@ -52,19 +52,19 @@ class OnlineLearner:
         plan: Plan,
         model: IdModel,
         tables: dict[str, KnownIds],
-        forgetting: Forgetting,
+        eviction: Eviction,
         seen: SeenItems,
         trainer: OnlineTrainer | None = None,
-        room: Room | None = None,
+        budget: MemoryBudget | None = None,
     ) -> None:
         """See `start` and `load`; a new trainer is made if none is given.
 
-        What is made here lives in the `room`.
+        What is made here lives in the `budget`.
         """
         self._how = online_settings(plan)
         self.plan, self.model, self.tables = plan, model, tables
-        self.forgetting, self.seen, self.room = forgetting, seen, room
-        self.trainer = self._how.trainer(model, room) if trainer is None else trainer
+        self.eviction, self.seen, self.budget = eviction, seen, budget
+        self.trainer = self._how.trainer(model, budget) if trainer is None else trainer
 
     @classmethod
     def start(
@@ -73,23 +73,23 @@ class OnlineLearner:
         columns: Sequence[str] = (),
         *,
         expected_ids: int | None = None,
-        forget_after: Silence | None = None,
-        room: Room | None = None,
+        forget_after: IdleTime | None = None,
+        budget: MemoryBudget | None = None,
     ) -> OnlineLearner:
         """One that has learned nothing yet: see `OnlineRun.start`.
 
-        What is held for ids is where a `room` puts it; without one, in memory.
+        What is held for ids is where a `budget` puts it; without one, in memory.
         """
         plan = stream_plan(plan, expected_ids)
         model = stream_model(plan, columns)
-        if room is not None:
-            model.live_in(room)
-        forgetting = Forgetting(forget_after)
-        forgetting.check(model, plan.embedding)
+        if budget is not None:
+            model.use_budget(budget)
+        eviction = Eviction(forget_after)
+        eviction.check(model, plan.embedding)
         moments = None if forget_after is None else np.empty(0, np.int64)
-        tables = {name: KnownIds(moments=moments, room=room) for name in model.whole_tables}
-        seen = SeenItems(LATEST_SEEN, room)
-        return cls(plan, model, tables, forgetting, seen, room=room)
+        tables = {name: KnownIds(moments=moments, budget=budget) for name in model.whole_tables}
+        seen = SeenItems(LATEST_SEEN, budget)
+        return cls(plan, model, tables, eviction, seen, budget=budget)
 
     @classmethod
     def after(cls, fitted: Fit, plan: Plan, log: Interactions, seen: Interactions) -> OnlineLearner:
@@ -112,15 +112,15 @@ class OnlineLearner:
             table.add(dense[name][1].astype(np.int64), log.target)
         latest = SeenItems(LATEST_SEEN)
         latest.add(*seen_in(seen).events())
-        return cls(plan, model, tables, Forgetting(), latest, trainer)
+        return cls(plan, model, tables, Eviction(), latest, trainer)
 
     @classmethod
     def load(
-        cls, folder: Path, run: Run, seen: SeenItems, room: Room | None = None
+        cls, folder: Path, run: Run, seen: SeenItems, budget: MemoryBudget | None = None
     ) -> tuple[OnlineLearner, dict[str, Any]]:
         """What `write` wrote to a folder, and the notes; `run` is what `load_run` reads there.
 
-        Where a `room` is given, `run` and what was `seen` should be in it too.
+        Where a `budget` is given, `run` and what was `seen` should be in it too.
         """
         if not isinstance(run.model, IdModel) or not run.plan.online:
             raise CelrecError(f"{folder}: not an online run; name another folder")
@@ -136,12 +136,12 @@ class OnlineLearner:
                 frame.get_column("interactions").to_numpy(),
                 state["sums"][name].numpy(),
                 moments.get(name),
-                room,
+                budget,
             )
             for name, frame in frames.items()
         }
-        forgetting = Forgetting.from_state(state.get("forgetting", {}))
-        learner = cls(run.plan, run.model, tables, forgetting, seen, room=room)
+        eviction = Eviction.from_state(state.get("forgetting", {}))
+        learner = cls(run.plan, run.model, tables, eviction, seen, budget=budget)
         learner.trainer.load_state_dict(state["trainer"])
         return learner, state["notes"]
 
@@ -158,7 +158,7 @@ class OnlineLearner:
     @property
     def dropped(self) -> dict[str, int]:
         """How many ids of each kind were dropped."""
-        return {name: self.forgetting.dropped.get(name, 0) for name in self.tables}
+        return {name: self.eviction.dropped.get(name, 0) for name in self.tables}
 
     @property
     def known(self) -> dict[str, int]:
@@ -190,7 +190,7 @@ class OnlineLearner:
         names = ["user", "item", *map(further, self.model.column_names)]
         if missing := [name for name in names if name not in frame.columns]:
             raise CelrecError(f"events have no column {missing[0]!r}; name it to the source")
-        moments = self.forgetting.moments(frame, self.events)
+        moments = self.eviction.moments(frame, self.events)
         columns = zip(self.tables.values(), frame.select(names).get_columns(), strict=True)
         numbers = [table.numbers(ids) for table, ids in columns]
         self.seen.add(*numbers[:2])
@@ -210,7 +210,7 @@ class OnlineLearner:
                 )
             for table, some in zip(self.tables.values(), numbers, strict=True):
                 table.add(some, targets, moments)
-            if kept := self.forgetting.look(self.tables, self.trainer, self.events):
+            if kept := self.eviction.look(self.tables, self.trainer, self.events):
                 self.seen.keep(kept.get("users"), kept.get("items"))
         return Learned(predictions, outcomes, *before), unfit
 
@@ -252,7 +252,7 @@ class OnlineLearner:
                 for name, table in self.tables.items()
                 if table.moments is not None
             },
-            "forgetting": self.forgetting.state_dict(),
+            "forgetting": self.eviction.state_dict(),
             "notes": dict(notes),
         }
         write_run(folder, self.model, self.plan, source, result, self._shown(), self._past())

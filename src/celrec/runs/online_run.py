@@ -11,7 +11,7 @@ from typing import Any
 from celrec.config.plan import Plan
 from celrec.data.seen_items import SeenItems
 from celrec.errors import CelrecError
-from celrec.online.eviction import Silence
+from celrec.online.eviction import IdleTime
 from celrec.online.known_ids import KnownIds
 from celrec.online.trainer import Learned, OnlineTrainer
 from celrec.recommender.id_model import IdModel
@@ -22,7 +22,7 @@ from celrec.runs.run_folder import check_place, load_run
 from celrec.runs.run_lock import RunLock, lock_run
 from celrec.runs.seen_log import LATEST_SEEN, SeenLog
 from celrec.runtime.atomic import atomic_folder
-from celrec.runtime.memory_budget import Room
+from celrec.runtime.memory_budget import MemoryBudget
 from celrec.streams.events import Events, Offset
 
 _SEEN = LATEST_SEEN
@@ -93,7 +93,7 @@ class OnlineRun:
         *,
         source: Mapping[str, Any] | None = None,
         expected_ids: int | None = None,
-        forget_after: Silence | None = None,
+        forget_after: IdleTime | None = None,
         memory: int | None = None,
     ) -> OnlineRun:
         """A run that has learned nothing yet, in a new folder.
@@ -104,19 +104,19 @@ class OnlineRun:
 
         What is held for ids may take so many bytes of `memory`; what is more is in files on the
         disk of the folder, which have no names and end with the process. That changes no result.
-        See `Room`. None: all is in memory.
+        See `MemoryBudget`. None: all is in memory.
         """
         place = Path(folder)
-        room = None if memory is None else Room(memory, place)
+        budget = None if memory is None else MemoryBudget(memory, place)
         learner = OnlineLearner.start(
-            plan, columns, expected_ids=expected_ids, forget_after=forget_after, room=room
+            plan, columns, expected_ids=expected_ids, forget_after=forget_after, budget=budget
         )
         lock = lock_run(place)
         try:
             if CheckpointFolder(place).whole():
                 raise CelrecError(f"{folder}: holds a run already; resume it, or name a new folder")
             CheckpointFolder(place).tidy()
-            return cls(place, lock, learner, SeenLog(place, _SEEN, room), dict(source or {}))
+            return cls(place, lock, learner, SeenLog(place, _SEEN, budget), dict(source or {}))
         except BaseException:
             lock.release()
             raise
@@ -136,10 +136,10 @@ class OnlineRun:
             found = checkpoints.latest()
             if found is None:
                 raise CelrecError(missing)
-            room = None if memory is None else Room(memory, place)
-            known = load_run(found.folder, room=room)
-            seen_log = SeenLog.resume(place, found.about.get("seen"), known.known, _SEEN, room)
-            learner, notes = OnlineLearner.load(found.folder, known, seen_log.seen, room)
+            budget = None if memory is None else MemoryBudget(memory, place)
+            known = load_run(found.folder, budget=budget)
+            seen_log = SeenLog.resume(place, found.about.get("seen"), known.known, _SEEN, budget)
+            learner, notes = OnlineLearner.load(found.folder, known, seen_log.seen, budget)
             run = cls(
                 *(place, lock, learner, seen_log, known.source),
                 rejected_bytes=found.about["rejected_bytes"],
@@ -248,7 +248,7 @@ class OnlineRun:
     @property
     def mapped(self) -> int:
         """Bytes of these that are in files, since there is no more memory for them."""
-        return 0 if self.learner.room is None else self.learner.room.mapped
+        return 0 if self.learner.budget is None else self.learner.budget.mapped
 
     def learn(self, events: Events) -> Learned:
         """Predict a batch of events, then learn it, as one batch."""

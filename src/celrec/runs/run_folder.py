@@ -19,14 +19,14 @@ from celrec.data.id_map import IdMap
 from celrec.data.interactions import IdColumn, Interactions
 from celrec.data.seen_items import SeenItems
 from celrec.errors import CelrecError
-from celrec.offline.solver import Judgement
+from celrec.offline.solver import ValidationRecord
 from celrec.online.known_ids import id_tables
 from celrec.recommender.id_model import IdModel
 from celrec.recommender.model import Model
 from celrec.runs.checkpoint_folder import CheckpointFolder
 from celrec.runs.seen_log import read_seen, read_seen_log, seen_in, write_seen
 from celrec.runtime.atomic import atomic_folder
-from celrec.runtime.memory_budget import Room
+from celrec.runtime.memory_budget import MemoryBudget
 
 _FORMAT = 3
 _HISTORY = "history.parquet"
@@ -53,7 +53,7 @@ class Run:
     """What it reached."""
     seen: SeenItems | None = None
     """What each user has seen, if that was asked for; earlier versions did not tell."""
-    judgements: pl.DataFrame = field(default_factory=pl.DataFrame)
+    validation_records: pl.DataFrame = field(default_factory=pl.DataFrame)
     """What validation data said while it was trained; nothing of an online run."""
     past: pl.DataFrame | None = None
     """The interactions that a model looks back at, in dense ids and in their order."""
@@ -63,7 +63,7 @@ def trained_run(
     log: Interactions,
     model: Model,
     plan: Plan,
-    judgements: dict[str, list[Judgement]],
+    validation_records: dict[str, list[ValidationRecord]],
     source: dict[str, Any],
     result: dict[str, Any],
     *,
@@ -81,15 +81,15 @@ def trained_run(
         columns = {"user": log.user, "item": log.item, "timestamp": log.timestamp}
         past = pl.DataFrame({name: v for name, v in columns.items() if v is not None})
     told = [
-        {"stage": stage, **asdict(judgement)}
-        for stage, several in judgements.items()
-        for judgement in several
+        {"stage": stage, **asdict(record)}
+        for stage, several in validation_records.items()
+        for record in several
     ]
     watched = seen_in(log if seen is None else seen)
     return Run(
         *(model, log[:0], tables.pop("users"), tables.pop("items"), tables, plan, source, result),
         seen=watched,
-        judgements=pl.DataFrame(told),
+        validation_records=pl.DataFrame(told),
         past=past,
     )
 
@@ -99,7 +99,7 @@ def save_run(
     log: Interactions,
     model: Model,
     plan: Plan,
-    judgements: dict[str, list[Judgement]],
+    validation_records: dict[str, list[ValidationRecord]],
     source: dict[str, Any],
     result: dict[str, Any],
     *,
@@ -107,14 +107,14 @@ def save_run(
 ) -> None:
     """Write what training left to a run folder: see `trained_run` and `keep_run`."""
     check_place(path)
-    keep_run(path, trained_run(log, model, plan, judgements, source, result, seen=seen))
+    keep_run(path, trained_run(log, model, plan, validation_records, source, result, seen=seen))
 
 
 def keep_run(path: str | Path, run: Run) -> None:
     """Write a run folder, whole or not at all; one that stands there is replaced.
 
     Anything else that stands there is not.
-    Holds `config.json`, `result.json`, `judgements.parquet`, `model.safetensors`,
+    Holds `config.json`, `result.json`, `validation_records.parquet`, `model.safetensors`,
     and `users.parquet` and `items.parquet` with the original ids in dense order,
     their training interactions, mean targets, clusters and titles, a table like
     these for each further column of ids, `seen.parquet` with the dense ids of all that was seen
@@ -124,7 +124,7 @@ def keep_run(path: str | Path, run: Run) -> None:
     check_place(path)
     tables = {"users": run.users, "items": run.items, **run.columns}
     with atomic_folder(Path(path)) as folder:
-        run.judgements.write_parquet(folder / _JUDGEMENTS)
+        run.validation_records.write_parquet(folder / _JUDGEMENTS)
         try:
             write_run(
                 *(folder, run.model, run.plan, run.source, run.result, tables, run.past, run.seen)
@@ -182,26 +182,27 @@ def check_place(path: str | Path) -> None:
         raise CelrecError(f"{path}: is there and no run folder; choose another place for the run")
 
 
-def load_run(path: str | Path, *, seen: bool = False, room: Room | None = None) -> Run:
+def load_run(path: str | Path, *, seen: bool = False, budget: MemoryBudget | None = None) -> Run:
     """Read what `save_run` wrote, or the latest checkpoint of an online run.
 
-    What users have seen is read if it is asked for. What is held for ids is where a `room` puts it.
+    What users have seen is read on request. With a `budget`, per-id arrays beyond it are mapped
+    files.
     """
     checkpoints = CheckpointFolder(Path(path))
     while (found := checkpoints.latest()) is not None:
         try:
-            run = _load(found.folder, seen=False, room=room)
+            run = _load(found.folder, seen=False, budget=budget)
             if not seen:
                 return run
             noted = found.about.get("seen")
-            return replace(run, seen=read_seen_log(Path(path), noted, run.known, room))
+            return replace(run, seen=read_seen_log(Path(path), noted, run.known, budget))
         except CelrecError:
             if found.folder.exists():  # else a running process has removed it meanwhile
                 raise
-    return _load(Path(path), seen=seen, room=room)
+    return _load(Path(path), seen=seen, budget=budget)
 
 
-def _load(folder: Path, *, seen: bool, room: Room | None) -> Run:
+def _load(folder: Path, *, seen: bool, budget: MemoryBudget | None) -> Run:
     if not (folder / "config.json").is_file():
         raise CelrecError(f"{folder}: not a run folder, there is no config.json in it")
     try:
@@ -221,14 +222,14 @@ def _load(folder: Path, *, seen: bool, room: Room | None) -> Run:
             item=nobody,
             target=nobody.astype(np.float32),
             timestamp=None,
-            user_ids=IdMap(users.get_column("id"), room),
-            item_ids=IdMap(items.get_column("id"), room),
+            user_ids=IdMap(users.get_column("id"), budget),
+            item_ids=IdMap(items.get_column("id"), budget),
             columns={
-                name: IdColumn(nobody, IdMap(table.get_column("id"), room))
+                name: IdColumn(nobody, IdMap(table.get_column("id"), budget))
                 for name, table in columns.items()
             },
         )
-        model = rebuild_model(plan, config["model"], room)
+        model = rebuild_model(plan, config["model"], budget)
         model.load_state_dict(load_file(folder / "model.safetensors"))
         past = None
         if isinstance(model, IdModel) and model.history_length:
@@ -236,7 +237,7 @@ def _load(folder: Path, *, seen: bool, room: Room | None) -> Run:
             model.remember(with_rows(known, past))
         watched = read_seen(folder, known) if seen else None
         noted = (folder / _JUDGEMENTS).is_file()
-        judgements = _read_ids(folder / _JUDGEMENTS) if noted else pl.DataFrame()
+        validation_records = _read_ids(folder / _JUDGEMENTS) if noted else pl.DataFrame()
     except CelrecError:
         raise
     except SafetensorError as error:
@@ -248,7 +249,19 @@ def _load(folder: Path, *, seen: bool, room: Room | None) -> Run:
         problem = str(error).partition("\n")[0]
         raise CelrecError(f"{folder}: damaged run folder ({problem}); train again") from error
     return Run(
-        *(model, known, users, items, columns, plan, source, result, watched, judgements, past)
+        *(
+            model,
+            known,
+            users,
+            items,
+            columns,
+            plan,
+            source,
+            result,
+            watched,
+            validation_records,
+            past,
+        )
     )
 
 

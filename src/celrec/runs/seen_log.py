@@ -15,7 +15,7 @@ from celrec.data.interactions import Interactions
 from celrec.data.seen_items import SeenItems
 from celrec.errors import CelrecError
 from celrec.runtime.atomic import flush
-from celrec.runtime.memory_budget import Room
+from celrec.runtime.memory_budget import MemoryBudget
 
 LATEST_SEEN = 1_000
 """Of each user, so many of the latest events are kept: so that memory is bounded."""
@@ -42,9 +42,11 @@ class SeenLog:
     {'file': '000001.bin', 'events': 3, 'crc32': 3479984792, 'latest': None}
     """
 
-    def __init__(self, run: Path, latest: int | None = None, room: Room | None = None) -> None:
-        """See `SeenItems` for `latest` and `room`."""
-        self.seen = SeenItems(latest, room)
+    def __init__(
+        self, run: Path, latest: int | None = None, budget: MemoryBudget | None = None
+    ) -> None:
+        """See `SeenItems` for `latest` and `budget`."""
+        self.seen = SeenItems(latest, budget)
         self.damaged: tuple[CelrecError, ...] = ()
         """Why what was noted could not be taken up, if it could not."""
         self._folder = run / "seen"
@@ -58,18 +60,18 @@ class SeenLog:
         noted: Mapping[str, Any] | None,
         known: Interactions,
         latest: int | None,
-        room: Room | None = None,
+        budget: MemoryBudget | None = None,
     ) -> SeenLog:
         """Go on after what was `noted`; if that is damaged, without it: learning does not need it.
 
         The ids are those that are `known`.
         """
-        log = cls(run, latest, room)
+        log = cls(run, latest, budget)
         if noted is None:  # by an earlier version
             return log
         log._number = int(noted["file"].partition(".")[0])
         try:
-            log.seen = read_seen_log(run, noted, known, room) or log.seen
+            log.seen = read_seen_log(run, noted, known, budget) or log.seen
         except CelrecError as error:
             log.damaged = (error,)
             return log
@@ -115,12 +117,15 @@ class SeenLog:
 
 
 def read_seen_log(
-    run: Path, noted: Mapping[str, Any] | None, known: Interactions, room: Room | None = None
+    run: Path,
+    noted: Mapping[str, Any] | None,
+    known: Interactions,
+    budget: MemoryBudget | None = None,
 ) -> SeenItems | None:
     """What `SeenLog.write` noted, of ids that are `known`; None if an earlier version did not."""
     if noted is None:
         return None
-    path, seen = run / "seen" / noted["file"], SeenItems(noted["latest"], room)
+    path, seen = run / "seen" / noted["file"], SeenItems(noted["latest"], budget)
     try:
         crc32 = 0
         for data in _parts(path, noted["events"]):

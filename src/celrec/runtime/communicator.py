@@ -22,16 +22,16 @@ _SMALL = 1 << 17  # values that all processes send to one
 _T = TypeVar("_T", float, Tensor)
 
 
-class Ranks:
+class Communicator:
     """A process among those of a `torch.distributed` group; without a group, it is alone.
 
     All processes have to ask for the same sums in the same order. What comes of them is the same
     to the last bit on each.
 
-    >>> ranks = Ranks.alone()
-    >>> ranks.rank, ranks.size, ranks.total(torch.tensor([1.0, 2.0]))
+    >>> communicator = Communicator.alone()
+    >>> communicator.rank, communicator.size, communicator.total(torch.tensor([1.0, 2.0]))
     (0, 1, tensor([1., 2.]))
-    >>> ranks.cuts(np.array([5, 1, 1, 1]))
+    >>> communicator.cuts(np.array([5, 1, 1, 1]))
     array([0, 4])
     """
 
@@ -40,12 +40,12 @@ class Ranks:
         self.rank, self.size, self._group = rank, size, group
 
     @classmethod
-    def alone(cls) -> Ranks:
+    def alone(cls) -> Communicator:
         """No others."""
         return cls(0, 1)
 
     @classmethod
-    def here(cls, group: distributed.ProcessGroup | None = None) -> Ranks:
+    def here(cls, group: distributed.ProcessGroup | None = None) -> Communicator:
         """All processes of a group, the default one if None; none but this if there is none."""
         if not distributed.is_available() or not distributed.is_initialized():
             return cls.alone()
@@ -109,7 +109,7 @@ class Ranks:
         inner = np.searchsorted(reached, goals)
         return np.concatenate([[0], inner, [len(counts)]]).astype(np.int64)
 
-    def check_alike(self, what: str, tensors: Iterable[Tensor]) -> None:
+    def check_equal(self, what: str, tensors: Iterable[Tensor]) -> None:
         """Complain if tensors that should be the same everywhere are not, by their hashes."""
         if self.size == 1:
             return
@@ -127,62 +127,64 @@ class Ranks:
             )
 
 
-class Share:
+class Partition:
     """Which members, or samples, of some that several processes have are this one's.
 
     Those of a process are next to each other. Where it is alone, all of them are its own.
 
-    >>> share = Share.even(Ranks(1, 3), 7)
+    >>> share = Partition.even(Communicator(1, 3), 7)
     >>> share.mine, share.count
     (slice(2, 4, None), 7)
-    >>> Share.whole(7).mine
+    >>> Partition.whole(7).mine
     slice(0, 7, None)
     """
 
-    def __init__(self, ranks: Ranks, cuts: NDArray[np.int64]) -> None:
-        """`cuts` tells where each process's members begin, and their number: see `Ranks.cuts`."""
-        self.ranks, self.count = ranks, int(cuts[-1])
-        self.mine = slice(int(cuts[ranks.rank]), int(cuts[ranks.rank + 1]))
+    def __init__(self, communicator: Communicator, cuts: NDArray[np.int64]) -> None:
+        """`cuts` has the first member of each rank, and the number of all in its last place."""
+        self.communicator, self.count = communicator, int(cuts[-1])
+        self.mine = slice(int(cuts[communicator.rank]), int(cuts[communicator.rank + 1]))
 
     @classmethod
-    def whole(cls, count: int) -> Share:
+    def whole(cls, count: int) -> Partition:
         """Nobody else has any."""
-        return cls.even(Ranks.alone(), count)
+        return cls.even(Communicator.alone(), count)
 
     @classmethod
-    def even(cls, ranks: Ranks, count: int) -> Share:
+    def even(cls, communicator: Communicator, count: int) -> Partition:
         """As many for each as can be."""
-        return cls(ranks, count * np.arange(ranks.size + 1) // ranks.size)
+        return cls(communicator, count * np.arange(communicator.size + 1) // communicator.size)
 
     def total(self, value: _T) -> _T:
         """The sum of what all processes have."""
-        return self.ranks.total(value)
+        return self.communicator.total(value)
 
     def joined(self, values: Tensor) -> Tensor:
         """What all processes have of their members, in the order of the members."""
-        return values if self.ranks.size == 1 else torch.cat(self.ranks.gathered(values))
+        return (
+            values if self.communicator.size == 1 else torch.cat(self.communicator.gathered(values))
+        )
 
 
 _THREADS_END = 0.2  # seconds
 
 
 @contextmanager
-def launched() -> Iterator[Ranks]:
+def launched() -> Iterator[Communicator]:
     """The processes of `torchrun -m celrec …`, which have met; this alone without torchrun.
 
-    >>> with launched() as ranks:
-    ...     ranks.size
+    >>> with launched() as communicator:
+    ...     communicator.size
     1
     """
     if _world_size() == 1 or distributed.is_initialized():
-        yield Ranks.here()
+        yield Communicator.here()
         return
     store, rank, size = next(rendezvous("env://"))
     # Processes that were started again would find the addresses of those before them in it.
     store = PrefixStore(f"start {_restarts()}", store)
     distributed.init_process_group("gloo", store=store, rank=rank, world_size=size)
     try:
-        yield Ranks.here()
+        yield Communicator.here()
     finally:
         distributed.destroy_process_group()
         # Its threads end a moment later, and a process that ends before them is aborted.
@@ -212,7 +214,7 @@ def _restarts() -> int:
 
 
 @torch.no_grad()
-def sum_gradients(parameters: Iterable[nn.Parameter], ranks: Ranks) -> None:
+def sum_gradients(parameters: Iterable[nn.Parameter], communicator: Communicator) -> None:
     """Let each parameter have the sum of the gradients that all processes have, by one message.
 
     No gradient counts as 0. A parameter for which nobody has one stays without, so that an
@@ -220,15 +222,15 @@ def sum_gradients(parameters: Iterable[nn.Parameter], ranks: Ranks) -> None:
 
     >>> weight = nn.Parameter(torch.ones(2))
     >>> weight.sum().backward()
-    >>> sum_gradients([weight], Ranks.alone())
+    >>> sum_gradients([weight], Communicator.alone())
     >>> weight.grad
     tensor([1., 1.])
     """
-    if ranks.size == 1:
+    if communicator.size == 1:
         return
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     given = [parameter.grad is not None for parameter in trained]
     slopes = [torch.zeros_like(p) if p.grad is None else p.grad for p in trained]
-    counts, *sums = ranks.totals([torch.tensor(given).to(slopes[0]), *slopes])
+    counts, *sums = communicator.totals([torch.tensor(given).to(slopes[0]), *slopes])
     for parameter, count, total in zip(trained, counts.tolist(), sums, strict=True):
         parameter.grad = total if count else None

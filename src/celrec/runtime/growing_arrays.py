@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from celrec.runtime.memory_budget import Room, ScratchFile
+from celrec.runtime.memory_budget import MemoryBudget, ScratchFile
 
 _PART = 1 << 16  # rows at once, where some are moved
 
@@ -16,7 +16,7 @@ _PART = 1 << 16  # rows at once, where some are moved
 class GrowingRows:
     """Rows of numbers, all zero at first, to which more can be added: in memory or in a file.
 
-    A `room` tells which; without one they are in memory. There growth copies only if somebody
+    A `budget` tells which; without one they are in memory. There growth copies only if somebody
     holds a view, and in a file never.
 
     >>> rows = GrowingRows(np.dtype(np.float32), (2,), 1)
@@ -31,16 +31,16 @@ class GrowingRows:
         dtype: np.dtype[Any],
         shape: tuple[int, ...] = (),
         rows: int = 0,
-        room: Room | None = None,
+        budget: MemoryBudget | None = None,
     ) -> None:
         self.dtype, self.shape = dtype, shape
-        self._size, self._room = math.prod(shape), Room() if room is None else room
+        self._size, self._budget = math.prod(shape), MemoryBudget() if budget is None else budget
         self._file: ScratchFile | None = None
         self.flat: NDArray[Any] = np.zeros(0, dtype)
         """All numbers in one row."""
         self.words = self._bits()
         """The same as unsigned words, so that loops are compiled for four dtypes only."""
-        self._room.enter(self)
+        self._budget.enter(self)
         self.grow(rows)
 
     @property
@@ -65,7 +65,7 @@ class GrowingRows:
         del self.words  # this view too
         nbytes = length * self.dtype.itemsize
         try:
-            if self._file is None and self._room.admits(nbytes, instead_of=self.nbytes):
+            if self._file is None and self._budget.admits(nbytes, instead_of=self.nbytes):
                 self._resize(length)
             else:
                 self._map(nbytes)
@@ -80,7 +80,7 @@ class GrowingRows:
             self._resize(len(rows) * self._size)
             self.words = self._bits()
             return
-        kept = GrowingRows(self.dtype, self.shape, len(rows), self._room)
+        kept = GrowingRows(self.dtype, self.shape, len(rows), self._budget)
         _gather(self.flat, rows, self._size, kept.flat)
         self.flat, self.words, self._file = kept.flat, kept.words, kept._file
 
@@ -96,7 +96,7 @@ class GrowingRows:
             self.flat = other
 
     def _map(self, nbytes: int) -> None:
-        file = self._file or self._room.file()
+        file = self._file or self._budget.file()
         flat = file.first(nbytes).view(self.dtype)
         if self._file is None:
             flat[: len(self.flat)] = self.flat

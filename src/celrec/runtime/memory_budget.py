@@ -87,7 +87,7 @@ class Held(Protocol):
         """Whether they are in a file."""
 
 
-class Room:
+class MemoryBudget:
     """A budget of bytes that several growing arrays share: see `GrowingRows`.
 
     The rule: an array that is made or grows is in memory if all those in memory, this one
@@ -96,12 +96,12 @@ class Room:
 
     >>> import numpy as np
     >>> from celrec.runtime.growing_arrays import GrowingRows
-    >>> room = Room(budget=100)
-    >>> few, many = (GrowingRows(np.dtype(np.int64), (), 6, room) for _ in range(2))
-    >>> room.held, room.mapped
+    >>> budget = MemoryBudget(budget=100)
+    >>> few, many = (GrowingRows(np.dtype(np.int64), (), 6, budget) for _ in range(2))
+    >>> budget.held, budget.mapped
     (96, 0)
     >>> many.grow(7)
-    >>> room.held, room.mapped
+    >>> budget.held, budget.mapped
     (48, 56)
     """
 
@@ -134,9 +134,9 @@ class Room:
         """A new one, for what cannot."""
         return ScratchFile(self._folder)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Room:
+    def __deepcopy__(self, memo: dict[int, Any]) -> MemoryBudget:
         """Without a budget: whoever copies what is in a file wants it in memory."""
-        return Room()
+        return MemoryBudget()
 
 
 _UNITS = {"": 1, "B": 1} | {

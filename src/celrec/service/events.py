@@ -16,10 +16,10 @@ from celrec.service.messages import Event
 from celrec.streams.journal import Journal
 
 
-class EventDoor:
+class EventWriter:
     r"""Lets in what the run can learn, so that nothing in the journal has to be set aside later.
 
-    >>> door = EventDoor(Plan(embedding="cel-lite", model="mf", loss="cross-entropy"))
+    >>> door = EventWriter(Plan(embedding="cel-lite", model="mf", loss="cross-entropy"))
     >>> door.lines([Event(user="ann", item=7, timestamp=5)])
     b'{"user": "ann", "item": 7, "target": 1.0, "timestamp": 5}\n'
     """

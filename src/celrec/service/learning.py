@@ -100,10 +100,10 @@ class JournalLearner:
 
     def _timed(self, frame: pl.DataFrame) -> pl.DataFrame:
         """With timestamps of the unit that those of the run have; without any if it needs none."""
-        forgetting = self._run.learner.forgetting
-        if forgetting.after is None or forgetting.after.unit is None:
+        eviction = self._run.learner.eviction
+        if eviction.after is None or eviction.after.unit is None:
             return frame.drop("timestamp")
-        ticks = _MICROSECONDS if forgetting.now is None else ticks_per_second(forgetting.now)
+        ticks = _MICROSECONDS if eviction.now is None else ticks_per_second(eviction.now)
         times = in_unit(frame.get_column("timestamp").to_numpy(), ticks)
         return frame.with_columns(timestamp=pl.Series(times))
 

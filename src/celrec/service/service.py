@@ -12,7 +12,7 @@ from celrec.runs.following import Pace
 from celrec.runs.online_run import OnlineRun
 from celrec.runs.run_folder import load_run
 from celrec.runs.snapshot import snapshot
-from celrec.service.events import BusyError, EventDoor, GroupCommit
+from celrec.service.events import BusyError, EventWriter, GroupCommit
 from celrec.service.guard import Refusal
 from celrec.service.learning import FolderWatcher, JournalLearner
 from celrec.service.messages import Accepted, Event, Health
@@ -54,7 +54,7 @@ class Service:
             self.damaged = self._run.damaged
             self._journal = Journal(folder / "journal", self._run.journal)
             self._commit = GroupCommit(self._journal)
-            self._door = EventDoor(self._run.plan, self._run.model.column_names)
+            self._door = EventWriter(self._run.plan, self._run.model.column_names)
             self._versions = Versions(snapshot(self._run), self._run.journal)
             self._learner = JournalLearner(
                 self._run, self._journal, self._versions, pace(self._run.learner.batch)

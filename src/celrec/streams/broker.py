@@ -40,5 +40,5 @@ class Outage:
         self._since = None
 
 
-class Away(Exception):  # noqa: N818
+class BrokerUnavailable(Exception):  # noqa: N818
     """The broker does not answer now; it may do so later."""

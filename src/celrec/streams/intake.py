@@ -119,7 +119,7 @@ class Intake:
         usable = np.ones(len(raw), bool)
         usable[list(problems)] = False
 
-        def judge(role: str, unusable: NDArray[np.bool_]) -> None:
+        def probe(role: str, unusable: NDArray[np.bool_]) -> None:
             for row in np.flatnonzero(unusable & usable).tolist():
                 reasons[row] = reason(role, raw.get_column(role)[row], self.dates)
             usable[unusable] = False
@@ -127,18 +127,18 @@ class Intake:
         for role in ("user", "item"):
             columns[role] = _ids(raw.get_column(role))
             if columns[role].null_count():
-                judge(role, columns[role].is_null().to_numpy())
+                probe(role, columns[role].is_null().to_numpy())
         if "target" in raw.columns:
             target = raw.get_column("target").cast(pl.Float64, strict=False).cast(pl.Float32)
         else:  # it happened, and that is all
             target = pl.Series(np.ones(len(raw), np.float32))
         columns["target"] = target
-        judge("target", ~np.isfinite(target.to_numpy()))  # null becomes NaN
+        probe("target", ~np.isfinite(target.to_numpy()))  # null becomes NaN
         if "timestamp" in raw.columns:
             times, self.dates = as_times(raw.get_column("timestamp"), usable, self.dates)
             columns["timestamp"] = times
             if times.null_count():
-                judge("timestamp", times.is_null().to_numpy())
+                probe("timestamp", times.is_null().to_numpy())
         columns |= {name: _ids(raw.get_column(name)) for name in raw.columns if name not in columns}
         frame = pl.DataFrame(columns)
         if not reasons:

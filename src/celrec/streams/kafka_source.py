@@ -11,7 +11,7 @@ from typing import Any
 
 from celrec.data.columns import Columns
 from celrec.errors import CelrecError
-from celrec.streams.broker import Away, Outage
+from celrec.streams.broker import BrokerUnavailable, Outage
 from celrec.streams.events import Events, EventSource, Offset, Rejected, no_events
 from celrec.streams.fields import json_objects
 from celrec.streams.object_intake import ObjectIntake
@@ -32,7 +32,7 @@ class Message:
 
 
 class KafkaTopic:
-    """What a source needs of a topic; failures become `Away` or CelrecError."""
+    """What a source needs of a topic; failures become `BrokerUnavailable` or CelrecError."""
 
     def __init__(self, servers: str, topic: str, group: str, settings: Mapping[str, str]) -> None:
         try:
@@ -165,7 +165,7 @@ class KafkaTopic:
             for secret in self._secrets:
                 text = text.replace(secret, "…")
             if self._passing(error):
-                raise Away(text) from None
+                raise BrokerUnavailable(text) from None
             raise CelrecError(f"{self}: {text}") from None
 
 
@@ -229,7 +229,7 @@ class KafkaSource(EventSource):
         while True:
             try:
                 return self._topic.commit(positions)
-            except Away as away:
+            except BrokerUnavailable as away:
                 time.sleep(self._outage.failed(str(away)))
 
     def close(self) -> None:
@@ -240,7 +240,7 @@ class KafkaSource(EventSource):
         known = {int(number): place for number, place in offset.get("partitions", {}).items()}
         try:
             return self._topic.begin(known)
-        except Away as away:
+        except BrokerUnavailable as away:
             raise CelrecError(
                 f"{self}: cannot connect ({away}); start it, or correct the address"
             ) from None
@@ -249,7 +249,7 @@ class KafkaSource(EventSource):
         """What comes within the time to linger."""
         try:
             messages = self._topic.read(size, self._linger)
-        except Away as away:
+        except BrokerUnavailable as away:
             time.sleep(min(self._outage.failed(str(away)), self._linger))
             return []
         self._outage.over()

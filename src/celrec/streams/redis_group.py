@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias
 
 from celrec.errors import CelrecError
-from celrec.streams.broker import Away
+from celrec.streams.broker import BrokerUnavailable
 from celrec.streams.fields import json_objects
 
 Entry: TypeAlias = tuple[bytes, dict[bytes, bytes] | None]
@@ -89,7 +89,7 @@ class Held(NamedTuple):
 
 
 class RedisGroup:
-    """The commands that a consumer needs; failures become `Away`, `NoGroup` or CelrecError."""
+    """The commands of a consumer; failures become BrokerUnavailable, NoGroup or CelrecError."""
 
     def __init__(
         self, url: str, stream: str, group: str, consumer: str, *, longest_wait: float
@@ -229,7 +229,7 @@ class RedisGroup:
                 f"{self}: refused ({self._text(error)}); give user and password in the address"
             ) from None
         except (errors.ConnectionError, errors.TimeoutError, errors.ReadOnlyError) as error:
-            raise Away(self._text(error)) from None
+            raise BrokerUnavailable(self._text(error)) from None
         except errors.ResponseError as error:
             if str(error).startswith(("NOGROUP", "UNBLOCKED")):
                 raise NoGroup from None

@@ -8,7 +8,7 @@ from functools import partial
 
 from celrec.data.columns import Columns
 from celrec.errors import CelrecError
-from celrec.streams.broker import Away, Outage
+from celrec.streams.broker import BrokerUnavailable, Outage
 from celrec.streams.events import Events, EventSource, Offset, Rejected, no_events
 from celrec.streams.object_intake import ObjectIntake
 from celrec.streams.redis_group import (
@@ -203,7 +203,7 @@ class RedisSource(EventSource):
                 return self._group.acknowledge(done)
             except NoGroup:
                 return None  # nothing is kept for a group that is gone
-            except Away as away:
+            except BrokerUnavailable as away:
                 time.sleep(self._outage.failed(str(away)))
 
     def close(self) -> None:
@@ -213,7 +213,7 @@ class RedisSource(EventSource):
     def _start(self, reader: RedisReader) -> int:
         try:
             return reader.start()
-        except Away as away:
+        except BrokerUnavailable as away:
             raise CelrecError(
                 f"{self}: cannot connect ({away}); start it, or correct the address"
             ) from None
@@ -230,7 +230,7 @@ class RedisSource(EventSource):
             while len(entries) < size and (left := deadline - time.monotonic()) > 0:
                 entries += reader.read(size - len(entries), left)
                 self._outage.over()
-        except Away as away:
+        except BrokerUnavailable as away:
             reader.disconnected()
             wait = self._outage.failed(str(away))
             if not entries:
