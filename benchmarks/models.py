@@ -28,10 +28,18 @@ from celrec.models.interaction import History, Interaction
 from celrec.offline.minibatch import MinibatchConfig, MinibatchDescent
 from celrec.offline.samples import Samples
 from celrec.offline.training import OfflineTraining
+from celrec.recommender.batch import Batch
 from celrec.recommender.id_model import IdModel
 from celrec.runtime.threads import flushed_denormals
 
 _DIM, _BATCH, _CANDIDATES, _LENGTH = 64, 2048, 50, 20
+
+
+class _PlainRows(nn.Embedding):
+    """nn.Embedding that also takes -1, the id of an unseen item: that is the last row."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return super().forward(ids % self.num_embeddings)
 
 
 @torch.no_grad()
@@ -65,20 +73,15 @@ def training_steps(log: Interactions, kind: str, rows: int) -> tuple[float, floa
     table = clustered.items
     table.start_from(torch.arange(log.num_items) % rows)
     plain = make_model(log, plan)
-    plain.items = nn.Embedding(rows, table.embedding_dim)
+    plain.items = _PlainRows(rows, table.embedding_dim)
     steps = []
     for model in (plain, clustered):
         model.remember(log)
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
         order = torch.randperm(len(log), generator=torch.Generator().manual_seed(0))
         batches = [model.batch(log, some, own=True) for some in order[: 20 * _BATCH].split(_BATCH)]
-        if model is plain:  # its ids are those of the rows, and it knows no empty places
-            batches = [
-                b._replace(
-                    item=b.item % rows, history=None if b.history is None else b.history % rows
-                )
-                for b in batches
-            ]
+        if model is plain:  # its ids are those of the rows
+            batches = [_by_rows(batch, rows) for batch in batches]
 
         def step(
             model: IdModel = model,
@@ -93,6 +96,14 @@ def training_steps(log: Interactions, kind: str, rows: int) -> tuple[float, floa
         steps.append(step)
     first, second = seconds_each(steps, 5)
     return first / 20, second / 20
+
+
+def _by_rows(batch: Batch, rows: int) -> Batch:
+    """The batch with numbers of rows in the place of items; empty places of histories stay -1."""
+    history = batch.history
+    if history is not None:
+        history = torch.where(history < 0, history, history % rows)
+    return batch._replace(item=batch.item % rows, history=history)
 
 
 def clusterer_share(log: Interactions, kind: str, rows: int, epochs: int) -> float:
