@@ -269,7 +269,7 @@ def test_grows_by_an_eighth_or_as_far_as_needed_and_tells_its_bytes():
             assert buffer.nbytes == capacity * (8 + 5 * EVENT_BYTES)
         assert buffer.num_ids == 501
         assert buffer.events([80, 500]).columns["partner"].tolist() == [80, 500]
-    assert budget.mapped == buffer.nbytes
+    assert budget.mapped_bytes == buffer.nbytes
 
 
 def test_growth_in_memory_never_holds_the_events_twice():
@@ -325,7 +325,7 @@ def test_to_keep_some_gives_the_room_of_the_others_back():
                 assert peak < held + 0.4 * before
     finally:
         tracemalloc.stop()
-    assert budget.mapped == buffer.nbytes
+    assert budget.mapped_bytes == buffer.nbytes
 
 
 def test_an_id_that_was_dropped_comes_again_with_nothing():

@@ -1,4 +1,4 @@
-"""Tables in a room behave as those that are not."""
+"""Tables under a memory budget behave like tables in memory."""
 
 import copy
 
@@ -30,7 +30,7 @@ steps = st.lists(
 )
 
 
-def take(table, step, value, budget):
+def apply(table, step, value, budget):
     if step == "grow":
         table.grow(table.num_embeddings + value)
     elif step == "keep":
@@ -60,31 +60,31 @@ def take(table, step, value, budget):
 
 
 @pytest.mark.parametrize("kind", MAKERS)
-@given(steps=steps, budget=st.sampled_from([0, 100, 10**6]))
-def test_whatever_happens_to_a_table_in_a_room_it_is_what_another_is(kind, steps, budget):
-    plain, budget = MAKERS[kind](), MemoryBudget(budget)
-    roomy = copy.deepcopy(plain)
-    roomy.use_budget(budget)
+@given(steps=steps, limit=st.sampled_from([0, 100, 10**6]))
+def test_a_table_under_a_budget_equals_one_in_memory(kind, steps, limit):
+    plain, budget = MAKERS[kind](), MemoryBudget(limit)
+    mapped = copy.deepcopy(plain)
+    mapped.use_budget(budget)
     for step, value in steps:
-        plain, roomy = take(plain, step, value, None), take(roomy, step, value, budget)
-        states = plain.state_dict(), roomy.state_dict()
+        plain, mapped = apply(plain, step, value, None), apply(mapped, step, value, budget)
+        states = plain.state_dict(), mapped.state_dict()
         assert [*states[0]] == [*states[1]]
         for one, other in zip(*(state.values() for state in states), strict=True):
             assert one.dtype == other.dtype
             assert torch.equal(one, other)
         ids = torch.arange(-1, plain.num_embeddings + 2)
-        assert torch.equal(plain(ids), roomy(ids))
-        assert budget.held <= budget
+        assert torch.equal(plain(ids), mapped(ids))
+        assert budget.memory_bytes <= limit
 
 
-def test_a_copy_of_a_table_is_in_memory_and_free_of_it():
+def test_a_copy_of_a_mapped_table_is_in_memory():
     budget, table = MemoryBudget(0), PosteriorEmbedding(1000, 2, rows=4)
     table.use_budget(budget)
-    assert budget.mapped == table.evidence.nbytes
+    assert budget.mapped_bytes == table.evidence.nbytes
     twin = copy.deepcopy(table)
     twin.grow(2000)
     twin.evidence[:] = 9
     assert not table.evidence.any()
-    assert budget.mapped == table.evidence.nbytes
+    assert budget.mapped_bytes == table.evidence.nbytes
     table.grow(3000)
-    assert budget.mapped == table.evidence.nbytes == 3001 * 4
+    assert budget.mapped_bytes == table.evidence.nbytes == 3001 * 4

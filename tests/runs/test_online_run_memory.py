@@ -43,7 +43,7 @@ def test_no_result_depends_on_the_memory_nor_on_another_one_after_every_stop(
             run = OnlineRun.resume(tmp_path / "parts", memory=budget)
             assert everything(run) == everything(whole)
             assert (run.mapped > 0) == (budget in (0, 3000))
-            assert run.learner.room is None or run.learner.room.held <= budget
+            assert run.learner.room is None or run.learner.room.memory_bytes <= budget
         run.close()
         assert whole.mapped == 0
 
@@ -100,7 +100,9 @@ def test_a_full_disk_is_told_and_the_last_checkpoint_is_whole(log, tmp_path):  #
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (600, hard))
         try:
-            with pytest.raises(CelrecError, match=r"^memory: files in .*make room on that disk"):
+            with pytest.raises(
+                CelrecError, match=r"^memory: arrays .* files in .*free space on that disk"
+            ):
                 for events in (second, *others):
                     run.learn(events)
         finally:

@@ -34,8 +34,8 @@ def files_no_longer_than(limit):
 
 
 @given(steps, st.sampled_from([None, 0, 100, 300, 10**6]))
-def test_rows_are_those_of_lists_and_within_the_budget(steps, budget):
-    budget = MemoryBudget(budget)
+def test_rows_are_those_of_lists_and_within_the_budget(steps, limit):
+    budget = MemoryBudget(limit)
     shapes = [(), (2,), (3,)]
     rows = [GrowingRows(INT32, shape, 1, budget) for shape in shapes]
     lists, views = [[0], [0], [0]], []
@@ -50,15 +50,15 @@ def test_rows_are_those_of_lists_and_within_the_budget(steps, budget):
             kept = sorted(place for place in value if place < len(slow))
             one.keep(np.array(kept, np.int64))
             lists[which] = slow = [slow[place] for place in kept]
-        elif step == "look":  # a view that somebody holds stays readable
+        elif step == "look":  # a view stays readable
             views.append(one.first(len(slow)))
         expected = np.zeros((len(slow), *shapes[which]), np.int32)
         expected[:] = np.reshape(slow, (-1, *[1] * len(shapes[which])))
         assert np.array_equal(one.first(len(slow)), expected)
         assert one.words.ctypes.data == one.flat.ctypes.data
-        assert budget.held + budget.mapped == sum(one.nbytes for one in rows)
-        assert budget is None or budget.held <= budget
-        assert budget != 10**6 or not budget.mapped
+        assert budget.memory_bytes + budget.mapped_bytes == sum(one.nbytes for one in rows)
+        assert limit is None or budget.memory_bytes <= limit
+        assert limit not in (None, 10**6) or not budget.mapped_bytes
         assert all(view.sum() >= 0 for view in views)
 
 
@@ -67,16 +67,26 @@ def test_an_array_moves_to_a_file_when_it_grows_beyond_the_budget_and_stays_ther
     first, second = GrowingRows(INT32, budget=budget), GrowingRows(INT32, budget=budget)
     first.grow(100)
     second.grow(150)
-    assert (budget.held, budget.mapped, first.mapped, second.mapped) == (1000, 0, False, False)
+    assert (budget.memory_bytes, budget.mapped_bytes, first.mapped, second.mapped) == (
+        1000,
+        0,
+        False,
+        False,
+    )
     second.flat[:] = 7
     second.grow(151)
-    assert (budget.held, budget.mapped, first.mapped, second.mapped) == (400, 604, False, True)
+    assert (budget.memory_bytes, budget.mapped_bytes, first.mapped, second.mapped) == (
+        400,
+        604,
+        False,
+        True,
+    )
     assert second.flat[:150].tolist() == [7] * 150
     first.grow(250)  # there is memory for it again
-    assert (budget.held, budget.mapped) == (1000, 604)
+    assert (budget.memory_bytes, budget.mapped_bytes) == (1000, 604)
     second.grow(152)
     del first
-    assert (budget.held, budget.mapped) == (0, 608)
+    assert (budget.memory_bytes, budget.mapped_bytes) == (0, 608)
 
 
 def test_growth_in_a_file_copies_nothing():
@@ -113,12 +123,12 @@ def test_what_is_not_used_any_more_is_closed():
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_full_disk_is_told_and_harms_nothing(tmp_path):
+def test_a_full_disk_is_reported_and_changes_nothing(tmp_path):
     budget = MemoryBudget(0, tmp_path)
     rows = GrowingRows(INT32, (), 1000, budget)
     rows.flat[:] = 7
     with files_no_longer_than(10_000):
-        with pytest.raises(CelrecError, match=r"^memory: files in .* have to hold .*make room"):
+        with pytest.raises(CelrecError, match=r"^memory: arrays .* go to files in .*free space"):
             rows.grow(10**6)
         assert rows.flat.tolist() == rows.words.tolist() == [7] * 1000
         rows.grow(2000)
@@ -130,7 +140,10 @@ def test_a_full_disk_is_told_and_harms_nothing(tmp_path):
 def test_an_array_that_cannot_move_to_a_file_stays_in_memory(tmp_path):
     rows = GrowingRows(INT32, (), 1000, MemoryBudget(4000, tmp_path))
     rows.flat[:] = 7
-    with files_no_longer_than(1000), pytest.raises(CelrecError, match="memory: files in"):
+    with (
+        files_no_longer_than(1000),
+        pytest.raises(CelrecError, match=r"memory: arrays .* files in"),
+    ):
         rows.grow(1001)
     assert not rows.mapped
     assert rows.flat.tolist() == [7] * 1000

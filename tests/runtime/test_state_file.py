@@ -28,7 +28,7 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.runtime import state_file
 from celrec.runtime.state_file import load_state, save_state
 
-DTYPES = [getattr(torch, name) for name in state_file._DTYPES.split()]
+DTYPES = [getattr(torch, name) for name in state_file.DTYPES]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -225,7 +225,7 @@ def test_a_clusterer_and_its_table_come_back():
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "reason"),
     [
         ({1}, r"state\.optimizer\.foo: cannot save a set; make it"),
         ([1, {"a": (b"x",)}], r"state\.optimizer\.foo\[1\]\.a\[0\]: cannot save a bytes"),
@@ -240,18 +240,18 @@ def test_a_clusterer_and_its_table_come_back():
         (torch.zeros(2, dtype=torch.complex128), r"foo: cannot save a strided .* complex128"),
     ],
 )
-def test_what_cannot_be_saved_is_named_with_its_place(value, told, tmp_path):
+def test_what_cannot_be_saved_is_named_with_its_place(value, reason, tmp_path):
     save_state(tmp_path / "state", {"a": 1})
-    with pytest.raises(CelrecError, match=told) as error:
+    with pytest.raises(CelrecError, match=reason) as error:
         save_state(tmp_path / "state", {"optimizer": {"foo": value}})
     assert "\n" not in str(error.value)
     assert load_state(tmp_path / "state") == {"a": 1}
 
 
-def test_a_state_that_holds_itself_and_no_state_at_all_are_told(tmp_path):
+def test_a_state_that_contains_itself_and_a_state_that_is_no_dict_are_refused(tmp_path):
     state = {}
     state["a"] = [state]
-    with pytest.raises(CelrecError, match="holds itself"):
+    with pytest.raises(CelrecError, match="contains itself"):
         save_state(tmp_path / "state", state)
     with pytest.raises(CelrecError, match="state must be a dict, not a list"):
         save_state(tmp_path / "state", [1])
@@ -260,13 +260,13 @@ def test_a_state_that_holds_itself_and_no_state_at_all_are_told(tmp_path):
 
 def test_the_deepest_state_that_can_be_saved_can_be_loaded():
     state = {}
-    for turn in range(state_file._DEPTH // 2):
+    for turn in range(state_file.MAX_DEPTH // 2):
         state = {"a": (state,)} if turn % 2 else {"a": [state]}
     assert round_trip(state) == state
 
 
-def assert_unreadable(path, told):
-    with pytest.raises(CelrecError, match=told) as error:
+def assert_unreadable(path, reason):
+    with pytest.raises(CelrecError, match=reason) as error:
         load_state(path)
     message = str(error.value)
     assert message.startswith(f"{path}: cannot read a training state (")
@@ -277,22 +277,22 @@ def assert_unreadable(path, told):
 def write_by_hand(path, skeleton, **metadata):
     tensors = {"0": torch.ones(2)}
     text = json.dumps(skeleton)
-    check = state_file._checksum(text, tensors)
+    check = state_file.state_checksum(text, tensors)
     known = {"celrec_format": "1", "celrec_state": text, "crc32": check}
     save_file(tensors, path, metadata={**known, **metadata})
 
 
-def test_a_missing_file_a_folder_and_a_stranger_are_told(tmp_path):
+def test_a_missing_file_a_folder_and_a_stranger_are_refused(tmp_path):
     assert_unreadable(tmp_path / "nothing", r"\(No such file or directory\)")
     assert_unreadable(tmp_path, r"\(Is a directory\)")
     save_file({"a": torch.ones(2)}, tmp_path / "stranger")
-    assert_unreadable(tmp_path / "stranger", "holds something else")
+    assert_unreadable(tmp_path / "stranger", "is not a training state")
     (tmp_path / "text").write_text("some words\nand more")
     assert_unreadable(tmp_path / "text", "header")
 
 
 @pytest.mark.parametrize(
-    ("skeleton", "metadata", "told"),
+    ("skeleton", "metadata", "reason"),
     [
         ({"dict": []}, {"celrec_format": "99"}, r"in format '99', expected '1'"),
         ({"dict": [["a", {"tensor": "7"}]]}, {}, r"there is no tensor '7' in it"),
@@ -304,27 +304,27 @@ def test_a_missing_file_a_folder_and_a_stranger_are_told(tmp_path):
         ({"dict": [[["a"], 1]]}, {}, r"unhashable"),
         ({"dict": [["a"]]}, {}, r"not enough values"),
         ({"dict": 1}, {}, r"not iterable"),
-        ([1], {}, r"it holds no dict"),
+        ([1], {}, r"it contains no dict"),
         ({"dict": []}, {"crc32": "00000000"}, r"the checksum differs"),
         ({"dict": []}, {"celrec_state": '{"dict": [["a", 1]]}'}, r"the checksum differs"),
     ],
 )
-def test_a_skeleton_that_makes_no_sense_is_told(skeleton, metadata, told, tmp_path):
+def test_a_skeleton_that_makes_no_sense_is_refused(skeleton, metadata, reason, tmp_path):
     write_by_hand(tmp_path / "state", skeleton, **metadata)
-    assert_unreadable(tmp_path / "state", told)
+    assert_unreadable(tmp_path / "state", reason)
 
 
-def test_a_skeleton_without_end_is_told(tmp_path):
+def test_a_skeleton_without_end_is_refused(tmp_path):
     skeleton = []
     for _ in range(300):
         skeleton = [skeleton]
     text = json.dumps(skeleton).replace("[]", "[" * 100_000)
-    check = state_file._checksum(text, {"0": torch.ones(2)})
+    check = state_file.state_checksum(text, {"0": torch.ones(2)})
     write_by_hand(tmp_path / "state", [], celrec_state=text, crc32=check)
     assert_unreadable(tmp_path / "state", "recursion")
 
 
-def test_a_dtype_that_torch_lacks_is_told(tmp_path):
+def test_a_dtype_that_torch_lacks_is_refused(tmp_path):
     header = b'{"0":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[0,3]}}'
     (tmp_path / "state").write_bytes(len(header).to_bytes(8, "little") + header + bytes(3))
     assert_unreadable(tmp_path / "state", "F6_E2M3")
@@ -341,15 +341,15 @@ def test_any_cut_and_any_flipped_bit_is_noticed(tmp_path):
     whole = path.read_bytes()
     for end in range(len(whole)):
         path.write_bytes(whole[:end])
-        assert_unreadable(path, "deserializing|checksum|something else|format")
+        assert_unreadable(path, "deserializing|checksum|not a training state|format")
     for position in range(len(whole)):
         for bit in (0, 1, position % 6 + 2):
             damaged = bytearray(whole)
             damaged[position] ^= 1 << bit
             path.write_bytes(damaged)
-            assert_unreadable(path, "deserializing|checksum|something else|format")
+            assert_unreadable(path, "deserializing|checksum|not a training state|format")
     path.write_bytes(whole + b"\0")
-    assert_unreadable(path, "deserializing|checksum|something else|format")
+    assert_unreadable(path, "deserializing|checksum|not a training state|format")
 
 
 KILLER = """
@@ -409,7 +409,7 @@ def test_a_full_disk_leaves_the_old_state(limit, tmp_path):
     message = str(error.value)
     assert message.startswith(f"{path}: cannot write the training state (")
     assert "File too large" in message
-    assert "make room" in message
+    assert "free disk space" in message
     assert "\n" not in message
     assert load_state(path) == {"a": 1}
     assert [*tmp_path.iterdir()] == [path]
@@ -434,7 +434,7 @@ def test_a_failed_write_or_flush_leaves_the_old_state(failure, where, tmp_path, 
     assert [*tmp_path.iterdir()] == [path]
 
 
-def test_a_folder_in_the_way_is_told(tmp_path):
+def test_a_folder_in_the_way_is_refused(tmp_path):
     with pytest.raises(CelrecError, match="cannot write"):
         save_state(tmp_path, {"a": 1})
     (tmp_path / "file").write_text("")

@@ -248,7 +248,7 @@ class OnlineRun:
     @property
     def mapped(self) -> int:
         """Bytes of these that are in files, since there is no more memory for them."""
-        return 0 if self.learner.budget is None else self.learner.budget.mapped
+        return 0 if self.learner.budget is None else self.learner.budget.mapped_bytes
 
     def learn(self, events: Events) -> Learned:
         """Predict a batch of events, then learn it, as one batch."""

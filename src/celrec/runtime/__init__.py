@@ -1,1 +1,1 @@
-"""What knows about the machine: machine code, threads, memory, files and processes."""
+"""Machine-level services: compilation, threads, memory budgets, atomic files, communication."""

@@ -1,4 +1,4 @@
-"""Writing files and folders whole or not at all."""
+"""Atomic writes: a file or folder appears complete, or not at all."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from celrec.errors import CelrecError
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its place when the block succeeds.
+    """Yield a temporary path in the same folder; rename it to `path` when the block succeeds.
 
-    A reader sees the old file or the new one, never a part: the temporary file
-    is flushed to the disk before the rename, and removed if the block fails.
+    Readers see the old file or the new one, never a partial one: the temporary file is
+    flushed to disk before the rename. It is removed if the block raises.
     """
     with _writable(path.parent):
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -36,9 +36,9 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """A temporary folder beside `path` that becomes `path` when the block succeeds.
+    """Yield a temporary folder; rename it to `path` when the block succeeds.
 
-    A folder that already stands at `path` is replaced.
+    An existing folder at `path` is replaced.
     """
     with _writable(path.parent):
         temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
@@ -74,7 +74,7 @@ def _writable(folder: Path) -> Iterator[None]:
 
 
 def flush(path: Path) -> None:
-    """Have a file, or the names in a folder, on the disk."""
+    """Flush a file, or the entries of a folder, to disk (fsync)."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

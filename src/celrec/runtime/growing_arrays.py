@@ -1,4 +1,4 @@
-"""Arrays that grow at their end."""
+"""NumPy arrays that grow at the end: in memory, or memory-mapped under a budget."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from numpy.typing import DTypeLike, NDArray
 
 from celrec.runtime.memory_budget import MemoryBudget, ScratchFile
 
-_PART = 1 << 16  # rows at once, where some are moved
+_BLOCK = 1 << 16  # rows moved at once
 
 
 class GrowingRows:
-    """Rows of numbers, all zero at first, to which more can be added: in memory or in a file.
+    """A growing array of rows, initialised to zero, in memory or in a memory-mapped file.
 
-    A `budget` tells which; without one they are in memory. There growth copies only if somebody
-    holds a view, and in a file never.
+    The `budget` decides which; without a budget the rows are in memory. Growth in memory copies
+    the rows only if a view of them is alive. Growth in a file never copies.
 
     >>> rows = GrowingRows(np.dtype(np.float32), (2,), 1)
     >>> rows.grow(3)
@@ -37,10 +37,10 @@ class GrowingRows:
         self._size, self._budget = math.prod(shape), MemoryBudget() if budget is None else budget
         self._file: ScratchFile | None = None
         self.flat: NDArray[Any] = np.zeros(0, dtype)
-        """All numbers in one row."""
+        """All values as a flat array."""
         self.words = self._bits()
-        """The same as unsigned words, so that loops are compiled for four dtypes only."""
-        self._budget.enter(self)
+        """`flat` viewed as unsigned integers, so that kernels are compiled for four dtypes only."""
+        self._budget.register(self)
         self.grow(rows)
 
     @property
@@ -50,22 +50,22 @@ class GrowingRows:
 
     @property
     def mapped(self) -> bool:
-        """Whether they are in a file."""
+        """Whether the rows are in a file."""
         return self._file is not None
 
     def first(self, rows: int) -> NDArray[Any]:
-        """The first `rows` of them, as a view."""
+        """A view of the first `rows` rows."""
         return self.flat[: rows * self._size].reshape(rows, *self.shape)
 
     def grow(self, rows: int) -> None:
-        """Make room for at least `rows`; an error leaves all as it was."""
+        """Grow to at least `rows` rows; on an error the contents are unchanged."""
         length = rows * self._size
         if length <= len(self.flat):
             return
-        del self.words  # this view too
+        del self.words  # a view of `flat`, which would force a copy
         nbytes = length * self.dtype.itemsize
         try:
-            if self._file is None and self._budget.admits(nbytes, instead_of=self.nbytes):
+            if self._file is None and self._budget.allows(nbytes, instead_of=self.nbytes):
                 self._resize(length)
             else:
                 self._map(nbytes)
@@ -73,7 +73,7 @@ class GrowingRows:
             self.words = self._bits()
 
     def keep(self, rows: NDArray[np.int64]) -> None:
-        """Let only these remain, which ascend, in their order; all other room is given back."""
+        """Keep only `rows`, given in ascending order, and release the remaining memory."""
         if self._file is None:
             _gather(self.flat, rows, self._size, self.flat)
             del self.words
@@ -85,18 +85,18 @@ class GrowingRows:
         self.flat, self.words, self._file = kept.flat, kept.words, kept._file
 
     def _resize(self, length: int) -> None:
-        if not len(self.flat):  # fresh memory is not touched before it is used
+        if not len(self.flat):  # np.zeros allocates lazily
             self.flat = np.zeros(length, self.dtype)
             return
         try:
             self.flat.resize(length)
-        except ValueError:  # the memory of a view must not go away
+        except ValueError:  # a view is alive, so its memory must stay
             other, common = np.zeros(length, self.dtype), min(length, len(self.flat))
             other[:common] = self.flat[:common]
             self.flat = other
 
     def _map(self, nbytes: int) -> None:
-        file = self._file or self._budget.file()
+        file = self._file or self._budget.new_file()
         flat = file.first(nbytes).view(self.dtype)
         if self._file is None:
             flat[: len(self.flat)] = self.flat
@@ -107,19 +107,18 @@ class GrowingRows:
 
 
 def _gather(flat: NDArray[Any], rows: NDArray[np.int64], size: int, kept: NDArray[Any]) -> None:
-    """Put `rows` of `size` numbers at the front of `kept`, which may be `flat`: they ascend."""
-    for start in range(0, len(rows) if size else 0, _PART):
-        part = rows[start : start + _PART]
+    """Copy ascending `rows` of `size` values to the front of `kept`, which may be `flat` itself."""
+    for start in range(0, len(rows) if size else 0, _BLOCK):
+        part = rows[start : start + _BLOCK]
         goal = kept[start * size : (start + len(part)) * size]
         goal.reshape(-1, size)[:] = flat.reshape(-1, size)[part]
 
 
 class GrowingArray:
-    """Appends blocks without ever holding the contents twice.
+    """An array built by appending blocks, never with two copies of the contents in memory.
 
-    Room for the `expected` length costs nothing until it is written to. Beyond
-    that the buffer is reallocated in place, which remaps large blocks instead
-    of copying them; that is so cheap that it grows by an eighth only.
+    Memory for the `expected` length is allocated lazily. Beyond it the buffer is reallocated,
+    which remaps large blocks instead of copying them, so it grows by one eighth at a time.
 
     >>> numbers = GrowingArray(np.int32)
     >>> numbers.append(np.array([1, 2]))
@@ -144,7 +143,7 @@ class GrowingArray:
         self._length = needed
 
     def finish(self) -> NDArray[Any]:
-        """The contents as an array of their exact length; the growing array is then empty."""
+        """Return the contents as an array of their exact length, and reset to empty."""
         self._buffer.resize(self._length, refcheck=False)
         contents = self._buffer
         self._buffer, self._length = np.empty(0, contents.dtype), 0

@@ -1,4 +1,4 @@
-"""Loops compiled to machine code."""
+"""Just-in-time compilation of loops with numba."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _F = TypeVar("_F", bound=Callable[..., object])
 
 
 def compiled(function: _F) -> _F:
-    """`function` compiled when it is first called, cached on disk, releasing the GIL."""
+    """Compile a function on its first call; cache the code on disk, release the GIL."""
     return cast(_F, numba.njit(cache=True, nogil=True)(function))
 
 
 def compiled_parallel(function: _F) -> _F:
-    """The same with `numba.prange` loops on all cores, and sums in any order."""
+    """Like `compiled`, with `numba.prange` loops on all cores and reassociated sums."""
     flags = {"reassoc", "contract", "nsz", "arcp"}
     return cast(_F, numba.njit(cache=True, nogil=True, parallel=True, fastmath=flags)(function))

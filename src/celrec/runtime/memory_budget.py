@@ -1,4 +1,4 @@
-"""How many bytes of what is kept for ids may be in memory; the rest is in mapped files."""
+"""A limit on the memory of growing arrays; arrays beyond it go to memory-mapped files."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from celrec.errors import CelrecError
 
 
 class ScratchFile:
-    """A file without a name, to be used as memory: whatever ends the process, it is gone then.
+    """An anonymous memory-mapped file; the operating system deletes it when the process ends.
 
-    All of it is allocated on the disk before it is mapped. So a full disk is told by an error
-    when the file grows, and not by a signal when something is written to it.
+    Disk space is allocated before the file is mapped. A full disk therefore raises an error
+    when the file grows, instead of a SIGBUS when it is written to.
 
     >>> file = ScratchFile()
     >>> some = file.first(2)
@@ -30,7 +30,7 @@ class ScratchFile:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        """On the disk of a folder, which is made if need be; None: that of temporary files."""
+        """Create the file in `folder`, or where temporary files go if it is None."""
         self._folder = folder
         try:
             if folder is not None:
@@ -39,12 +39,12 @@ class ScratchFile:
                 self._handle = os.dup(file.fileno())
         except OSError as error:
             raise self._refusal("nothing can be written there", error) from error
-        finalize(self, os.close, self._handle)  # who has it mapped keeps it
+        finalize(self, os.close, self._handle)  # existing maps stay valid
 
     def first(self, length: int) -> NDArray[np.uint8]:
-        """Its first bytes, zero until they are written to; it grows if it is shorter.
+        """Map the first `length` bytes, growing the file if needed; new bytes are zero.
 
-        What was given before stays valid, and shows the same bytes: none of them is copied.
+        Arrays returned earlier stay valid and share the same bytes.
         """
         if not length:
             return np.zeros(0, np.uint8)
@@ -60,7 +60,7 @@ class ScratchFile:
         try:
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(self._handle, size, length - size)
-            else:  # macOS: there a hole has to do
+            else:  # macOS: a sparse file
                 os.ftruncate(self._handle, length)
         except OSError:
             os.ftruncate(self._handle, size)  # part of it may have been allocated
@@ -70,17 +70,17 @@ class ScratchFile:
         place = tempfile.gettempdir() if self._folder is None else self._folder
         reason = getattr(error, "strerror", None) or error
         return CelrecError(
-            f"memory: files in {str(place)!r} have to hold what is beyond it, and {what} "
-            f"({reason}); make room on that disk, or allow more memory"
+            f"memory: arrays beyond the budget go to files in {str(place)!r}, and {what} "
+            f"({reason}); free space on that disk, or allow more memory"
         )
 
 
-class Held(Protocol):
-    """Something that takes bytes, in memory or in a file."""
+class TrackedArray(Protocol):
+    """An array that a `MemoryBudget` counts."""
 
     @property
     def nbytes(self) -> int:
-        """How many."""
+        """Bytes allocated."""
 
     @property
     def mapped(self) -> bool:
@@ -88,54 +88,54 @@ class Held(Protocol):
 
 
 class MemoryBudget:
-    """A budget of bytes that several growing arrays share: see `GrowingRows`.
+    """A memory limit in bytes that several `GrowingRows` share.
 
-    The rule: an array that is made or grows is in memory if all those in memory, this one
-    included, are within the budget then. Else it moves to a file of its own, and stays there. So
-    what is in memory never exceeds the budget, and only what moves to a file is copied.
+    When an array is created or grows, it stays in memory if all arrays in memory, this one
+    included, fit in the budget. Otherwise it moves to a file of its own and stays there. Memory
+    in use never exceeds the budget, and an array is copied only when it moves to a file.
 
     >>> import numpy as np
     >>> from celrec.runtime.growing_arrays import GrowingRows
     >>> budget = MemoryBudget(budget=100)
     >>> few, many = (GrowingRows(np.dtype(np.int64), (), 6, budget) for _ in range(2))
-    >>> budget.held, budget.mapped
+    >>> budget.memory_bytes, budget.mapped_bytes
     (96, 0)
     >>> many.grow(7)
-    >>> budget.held, budget.mapped
+    >>> budget.memory_bytes, budget.mapped_bytes
     (48, 56)
     """
 
     def __init__(self, budget: int | None = None, folder: Path | None = None) -> None:
-        """None: all is in memory. Files lie on the disk of `folder`: see `ScratchFile`."""
+        """Limit memory to `budget` bytes (None: no limit), with `ScratchFile`s in `folder`."""
         if budget is not None and budget < 0:
             raise CelrecError(f"memory must be a number of bytes, 0 or more, not {budget}")
         self.budget, self._folder = budget, folder
-        self._inside: WeakSet[Held] = WeakSet()
+        self._arrays: WeakSet[TrackedArray] = WeakSet()
 
     @property
-    def held(self) -> int:
+    def memory_bytes(self) -> int:
         """Bytes in memory."""
-        return sum(one.nbytes for one in self._inside if not one.mapped)
+        return sum(array.nbytes for array in self._arrays if not array.mapped)
 
     @property
-    def mapped(self) -> int:
+    def mapped_bytes(self) -> int:
         """Bytes in files."""
-        return sum(one.nbytes for one in self._inside if one.mapped)
+        return sum(array.nbytes for array in self._arrays if array.mapped)
 
-    def enter(self, one: Held) -> None:
-        """Count something, as long as anybody holds it."""
-        self._inside.add(one)
+    def register(self, array: TrackedArray) -> None:
+        """Count an array for as long as it is referenced elsewhere."""
+        self._arrays.add(array)
 
-    def admits(self, nbytes: int, *, instead_of: int = 0) -> bool:
-        """Whether so many bytes can be in memory, if others that are there go away."""
-        return self.budget is None or self.held - instead_of + nbytes <= self.budget
+    def allows(self, nbytes: int, *, instead_of: int = 0) -> bool:
+        """Whether `nbytes` more fit in memory once `instead_of` bytes are released."""
+        return self.budget is None or self.memory_bytes - instead_of + nbytes <= self.budget
 
-    def file(self) -> ScratchFile:
-        """A new one, for what cannot."""
+    def new_file(self) -> ScratchFile:
+        """A file for an array that does not fit."""
         return ScratchFile(self._folder)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MemoryBudget:
-        """Without a budget: whoever copies what is in a file wants it in memory."""
+        """Return an unlimited budget: copies of mapped arrays are in memory."""
         return MemoryBudget()
 
 
@@ -147,7 +147,7 @@ _UNITS = {"": 1, "B": 1} | {
 
 
 def byte_size(text: str, argument: str = "memory") -> int:
-    """How many bytes a text such as 8GB, 500MB, 1.5GiB or 65536 means.
+    """Parse a size in bytes such as 8GB, 500MB, 1.5GiB or 65536.
 
     KB, MB, GB and TB are powers of 1,000; KiB, MiB, GiB and TiB of 1,024.
 

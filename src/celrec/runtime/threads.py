@@ -1,4 +1,4 @@
-"""How PyTorch and the processor work on small steps: one thread, no denormal numbers."""
+"""Context managers for the number of PyTorch threads and for denormal numbers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import torch
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let tensor operations have one thread inside the block, or the function it decorates.
+    """Run tensor operations on one thread inside the block, or in the decorated function.
 
-    Where each of them takes microseconds, threads wait for each other longer than they work; and
-    those of NumPy and PyTorch, which both wait by trying again and again, keep each other from
-    working. CEL-Lite with NMF took 19 times as long with two threads, on two idle cores.
+    Operations of a few microseconds spend longer on synchronisation than on work. The thread
+    pools of NumPy and PyTorch also spin while they wait and slow each other down: CEL-Lite with
+    NMF took 19 times as long on two threads as on one, on two idle cores.
 
     >>> with one_thread():
     ...     torch.get_num_threads()
@@ -34,10 +34,10 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def flushed_denormals() -> Iterator[None]:
-    """Take numbers below 1e-38 for zero inside the block, and only there.
+    """Flush denormal numbers (below about 1e-38) to zero inside the block.
 
-    Rows that are pushed towards zero, as those of a non-negative factorisation are,
-    pass through such numbers, which slow products down several times.
+    Rows of a non-negative factorisation shrink towards zero and pass through denormals,
+    which make products several times slower.
     """
     already = float(np.float32(1e-40) * np.float32(1)) == 0
     torch.set_flush_denormal(True)
