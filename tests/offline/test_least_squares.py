@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celrec import CelrecError, Planted, read
-from celrec.cel.clusterer import copy_row_state
 from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
+from celrec.embeddings.row_state import copy_row_state
 from celrec.offline import least_squares
 from celrec.offline.config import OfflineConfig, Schedule
 from celrec.offline.least_squares import AlternatingLeastSquares, LeastSquaresConfig

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
 from celrec.cel.autograd_evidence import AutogradEvidence, Objective
@@ -17,34 +17,8 @@ from celrec.cel.reassignment import Reassignment, choose_unseen
 from celrec.cel.split import Members, Splitter
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.clustered_bag import LooksUpBags
+from celrec.embeddings.row_state import copy_row_state
 from celrec.errors import CelrecError
-
-
-@torch.no_grad()
-def copy_row_state(optimizer: Optimizer, weight: Tensor, source: int, target: int) -> None:
-    """Give row `target` of `weight` the optimiser's state of row `source`.
-
-    State with as many rows as the weight (moments, sums of squares) is kept by row;
-    anything else, such as a step count, belongs to the whole.
-    """
-    for state in optimizer.state.get(weight, {}).values():
-        if isinstance(state, Tensor) and state.shape[:1] == weight.shape[:1]:
-            state[target] = state[source]
-
-
-@torch.no_grad()
-def share_row_state(optimizer: Optimizer, weight: Tensor, assignment: Tensor, rows: int) -> None:
-    """Make state by row of `weight` that of a table of `rows` rows, before it gets so many itself.
-
-    A new row has the mean of the state of its members, and zeros if it has none.
-    """
-    sizes = torch.bincount(assignment, minlength=rows).clamp(min=1)
-    for name, state in optimizer.state.get(weight, {}).items():
-        if isinstance(state, Tensor) and state.shape[:1] == weight.shape[:1]:
-            total = state.new_zeros(rows, *state.shape[1:], dtype=torch.float64)
-            total.index_add_(0, assignment, state.double())
-            mean = total / sizes.view(-1, *(1,) * (state.dim() - 1))
-            optimizer.state[weight][name] = mean.to(state.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +137,7 @@ class Clusterer:
         )
         leaving = ids[share.joined(self.splitter.leaving(members, self._generator))]
         new = table.split(cluster, leaving)
-        if self.optimizer is not None:
-            copy_row_state(self.optimizer, table.weight, cluster, new)
+        copy_row_state(self.optimizer, table.weight, cluster, new)
         choose_unseen(table)
         return [Move(self.steps, "split", len(leaving), table.num_clusters, cluster)]
 

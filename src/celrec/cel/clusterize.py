@@ -11,11 +11,12 @@ from torch.optim import Optimizer
 
 from celrec.cel.autograd_evidence import AutogradEvidence, Objective
 from celrec.cel.bag_evidence import BagEvidence
-from celrec.cel.clusterer import Clusterer, share_row_state
+from celrec.cel.clusterer import Clusterer
 from celrec.cel.learned_clusters import learned_clusters
 from celrec.cel.reassignment import choose_unseen
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.clustered_bag import ClusteredEmbeddingBag
+from celrec.embeddings.row_state import average_row_state
 from celrec.errors import CelrecError
 
 
@@ -227,8 +228,7 @@ def _replaced(
         device=parameter.device,
         dtype=parameter.dtype,
     )
-    if optimizer is not None:
-        share_row_state(optimizer, parameter, assignment, len(rows))
+    average_row_state(optimizer, parameter, assignment, len(rows))
     # Somebody may still hold the old table, which keeps what it has.
     old.weight = nn.Parameter(parameter.data, requires_grad=parameter.requires_grad)
     parameter.grad = None

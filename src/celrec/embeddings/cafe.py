@@ -13,7 +13,8 @@ from torch.optim import Optimizer
 
 from celrec.embeddings.embedding import Memory, SharedRows, Traits
 from celrec.embeddings.hashing import mixed
-from celrec.embeddings.id_rows import copy_rows, narrowest
+from celrec.embeddings.id_rows import narrowest
+from celrec.embeddings.row_state import copy_rows
 from celrec.errors import CelrecError
 
 SLOTS = 4

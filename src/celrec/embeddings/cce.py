@@ -10,8 +10,9 @@ from torch.optim import Optimizer
 
 from celrec.embeddings.embedding import Embedding, Memory, Traits
 from celrec.embeddings.hashing import mixed
-from celrec.embeddings.id_rows import forget, narrowest
+from celrec.embeddings.id_rows import narrowest
 from celrec.embeddings.kmeans import lloyd, nearest
+from celrec.embeddings.row_state import reset_state
 from celrec.errors import CelrecError
 
 _SAMPLE = 64
@@ -123,7 +124,7 @@ class CceEmbedding(Embedding):
         for column in range(self.chunks):
             self._recluster(column, generator, non_negative=non_negative)
         for table in self.parameters():
-            forget(table, optimizer)
+            reset_state(optimizer, table)
 
     @torch.no_grad()
     def grow(self, num_embeddings: int) -> None:

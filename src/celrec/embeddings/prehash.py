@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from celrec.embeddings.embedding import Embedding, Memory, Traits
 from celrec.embeddings.id_rows import narrowest
+from celrec.embeddings.row_state import reset_entries
 from celrec.errors import CelrecError
 
 _NOISE = 0.1  # of the first weights, so that ids do not all begin alike
@@ -142,10 +143,8 @@ class PreHashEmbedding(Embedding):
         self.bucket[ids, place] = drawn
         self.gain.zero_()
         self.explored += 1
-        if optimizer is not None:  # what is known of a weight was of another row
-            for value in optimizer.state[self.logit].values():
-                if isinstance(value, Tensor) and value.shape == self.logit.shape:
-                    value[ids, place] = 0
+        # What the optimiser knows of these weights was learned with other rows.
+        reset_entries(optimizer, self.logit, (ids, place))
 
     def _candidates(self) -> Tensor:
         """The rows that are tried now."""

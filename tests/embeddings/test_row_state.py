@@ -4,7 +4,13 @@ import pytest
 import torch
 from torch import optim
 
-from celrec.cel.clusterer import copy_row_state
+from celrec.embeddings.row_state import (
+    average_row_state,
+    copy_row_state,
+    copy_rows,
+    reset_entries,
+    reset_state,
+)
 
 OPTIMISERS = {
     "sgd": partial(optim.SGD, lr=0.1),
@@ -84,3 +90,42 @@ def test_a_tensor_that_is_not_optimised_is_no_problem():
     after = optimizer.state[weight].values()
     assert all(torch.equal(a, b) for a, b in zip(after, before, strict=True))
     assert len(optimizer.state) == 1
+
+
+@pytest.mark.parametrize("name", sorted(OPTIMISERS.keys() - {"adafactor"}))
+def test_the_state_of_clusters_is_the_mean_of_their_members(name):
+    weight, optimizer = trained(OPTIMISERS[name], steps=4)
+    before = {
+        key: value.clone()
+        for key, value in optimizer.state[weight].items()
+        if torch.is_tensor(value)
+    }
+    average_row_state(optimizer, weight, torch.tensor([1, 0, 1]), 4)
+    for key, value in before.items():
+        after = optimizer.state[weight][key]
+        if value.shape == (3, 2):
+            expected = torch.stack([value[1], (value[0] + value[2]) / 2, *torch.zeros(2, 2)])
+            torch.testing.assert_close(after, expected)
+        else:
+            assert torch.equal(after, value)
+
+
+def test_entries_and_whole_parameters_are_reset():
+    weight, optimizer = trained(OPTIMISERS["adam"], steps=4)
+    state = optimizer.state[weight]
+    before = state["exp_avg"].clone()
+    reset_entries(optimizer, weight, (torch.tensor([0]), torch.tensor([1])))
+    assert state["exp_avg"][0].tolist() == [before[0, 0].item(), 0.0]
+    assert int(state["step"]) == 4
+    reset_state(optimizer, weight)
+    assert not any(value.any() for value in state.values())
+
+
+def test_without_an_optimiser_only_the_rows_are_copied():
+    weight, _ = trained(OPTIMISERS["sgd"], steps=1)
+    copy_rows(weight, torch.tensor([0]), torch.tensor([2]))
+    assert torch.equal(weight[2], weight[0])
+    copy_row_state(None, weight, 0, 1)
+    reset_entries(None, weight, (torch.tensor([0]),))
+    average_row_state(None, weight, torch.tensor([0, 0, 1]), 2)
+    reset_state(None, weight)
