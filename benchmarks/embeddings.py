@@ -33,10 +33,10 @@ from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.embedding import Embedding
 from celrec.embeddings.hash_code import HashCodeEmbedding
+from celrec.embeddings.hash_gnn import HashGnn, hash_codes
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.prehash_history import HistoryPreHashEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
-from celrec.offline.hash_gnn import HashGnn, hash_codes
 from celrec.runtime.threads import flushed_denormals
 
 IDS, DIM, SHARE, BATCH = 1_000_000, 64, 0.01, 65_536

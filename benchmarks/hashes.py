@@ -9,6 +9,7 @@ by what it prints.
 
 from celrec import Plan, Split, load_dataset
 from celrec.config.building import make_model
+from celrec.offline.make_solver import make_solver
 from celrec.runtime.threads import flushed_denormals
 
 _SWEEPS = 15
@@ -23,7 +24,7 @@ def main() -> None:
         for seed in range(hashes):
             plan = Plan(embedding, str(rows), seed=seed)
             model = make_model(train, plan)
-            solver = plan.settings().make_solver(model, train)
+            solver = make_solver(plan.settings(), model, train)
             solver.start(seed)
             with flushed_denormals():
                 for _ in range(_SWEEPS):

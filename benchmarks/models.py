@@ -22,10 +22,11 @@ from torch import Tensor, nn
 
 from celrec import Interactions, Plan, Split
 from celrec.config.building import make_model
+from celrec.config.offline import MinibatchConfig
 from celrec.models.deepfm import DeepFM
 from celrec.models.din import DIN
 from celrec.models.interaction import History, Interaction
-from celrec.offline.minibatch import MinibatchConfig, MinibatchDescent
+from celrec.offline.minibatch import MinibatchDescent
 from celrec.offline.samples import Samples
 from celrec.offline.training import OfflineTraining
 from celrec.recommender.batch import Batch

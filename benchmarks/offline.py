@@ -20,10 +20,10 @@ from _ratings import ratings
 
 from celrec import Interactions, Split
 from celrec.cel.reassignment import Reassignment
+from celrec.config.offline import DescentConfig, OfflineConfig, Schedule
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
-from celrec.offline.config import OfflineConfig, Schedule
-from celrec.offline.gradient_descent import DescentConfig, GradientDescent
+from celrec.offline.gradient_descent import GradientDescent
 from celrec.offline.training import OfflineTraining
 from celrec.recommender.factorisation import Factorisation
 from celrec.runtime.threads import flushed_denormals

@@ -18,6 +18,7 @@ import torch
 from celrec import Interactions, load_dataset
 from celrec.config.building import make_model
 from celrec.config.plan import Plan
+from celrec.online.make_trainer import initialise_tables, make_trainer
 from celrec.online.stream_model import stream_model
 from celrec.online.trainer import OnlineTrainer
 from celrec.recommender.batch import Batch
@@ -32,7 +33,7 @@ _METHODS = {
 _TURNS, _WARM_UP, _BATCH = 5, 20, 256
 
 
-def make_trainer(
+def prepared_trainer(
     method: str,
     model: str,
     log: Interactions | None = None,
@@ -57,8 +58,8 @@ def make_trainer(
     schedule = "always" if method.endswith("all judged") else "doubling"
     how = replace(how, batch=_BATCH, moving=replace(how.moving, schedule=schedule, limit=limit))
     recommender = stream_model(plan, ()) if log is None else make_model(log, plan)
-    how.begin(recommender, 0.5)
-    trainer = how.trainer(recommender)
+    initialise_tables(how, recommender, 0.5)
+    trainer = make_trainer(how, recommender)
     for side in trainer.sides.values():
         side.begin()
     return trainer
@@ -75,7 +76,7 @@ def throughput() -> None:
     print("| model | method | µs an event | events a second | modulo's time over its |")
     print("|---|---|---|---|---|")
     for model in ("mf", "deepfm"):
-        trainers = {name: make_trainer(name, model, log) for name in _METHODS}
+        trainers = {name: prepared_trainer(name, model, log) for name in _METHODS}
         ids = [torch.from_numpy(one.astype(np.int64)) for one in (log.user, log.item)]
         target = torch.from_numpy((log.target >= 8).astype(np.float32))
         batches = batches_of(Batch(*ids, target))

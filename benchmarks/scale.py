@@ -17,7 +17,7 @@ import torch
 
 from celrec.config.plan import Plan
 from celrec.runs.online_learner import OnlineLearner
-from online import batches_of, make_trainer
+from online import batches_of, prepared_trainer
 from reproduce.conversion_stream import ConversionStream
 
 _PRESETS = {
@@ -77,7 +77,7 @@ def against_clusters() -> None:
     """Ids are as many on both sides, so that there are clusters of both."""
     print("| clusters at most | users', items' clusters | µs an event |\n|---|---|---|")
     for clusters in (10**3, 10**4, 10**5):
-        trainer = make_trainer("cel-lite hard", "mf", compression=str(clusters), limit=10)
+        trainer = prepared_trainer("cel-lite hard", "mf", compression=str(clusters), limit=10)
         *before, last = make_stream(10**7, 10**6, 10**6).batches(10**6)
         for part in before:
             for batch in batches_of(part):

@@ -12,10 +12,11 @@ import numpy as np
 import torch
 
 import celrec
+from celrec.config.offline import LeastSquaresConfig
 from celrec.embeddings.full import FullEmbedding
 from celrec.evaluation.cell_file import CellFile
 from celrec.evaluation.cluster_diagnostics import adjusted_rand_index
-from celrec.offline.least_squares import AlternatingLeastSquares, LeastSquaresConfig
+from celrec.offline.least_squares import AlternatingLeastSquares
 from celrec.recommender.factorisation import Factorisation
 from reproduce.drawing import COLOURS, MARKERS, drawing
 from reproduce.registry import find_experiment

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from celrec.config.offline import OfflineConfig
 from celrec.config.plan import Plan
 from celrec.data.datasets.library import load_dataset
 from celrec.data.interactions import Interactions
 from celrec.data.split import Split
 from celrec.evaluation.cell_file import CellFile
 from celrec.evaluation.metrics import area_under_curve
-from celrec.offline.config import OfflineConfig
 from celrec.offline.fit import Change, fit, validate
 from reproduce.experiment import Cell, Experiment
 from reproduce.fold_mean import FoldMean

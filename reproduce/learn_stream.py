@@ -14,6 +14,7 @@ from torch import Tensor
 from celrec.config.plan import Plan
 from celrec.errors import DivergedError
 from celrec.evaluation.prequential import Prequential
+from celrec.online.make_trainer import initialise_tables, make_trainer
 from celrec.online.stream_model import online_settings, stream_model
 from celrec.online.trainer import Learned, OnlineTrainer
 from celrec.recommender.batch import Batch
@@ -46,12 +47,12 @@ def learn_stream(stream: ConversionStream, plan: Plan) -> dict[str, Any]:
 
 def _learned(stream: ConversionStream, plan: Plan) -> dict[str, Any]:
     how, model = online_settings(plan), stream_model(plan, ())
-    trainer = how.trainer(model)
+    trainer = make_trainer(how, model)
     users, items = _Seen(stream.users), _Seen(stream.items)
     metrics, seconds = Prequential(cold=COLD), 0.0
     for batch in _batches(stream):
         if not trainer.events:
-            how.begin(model, float(batch.target.mean()))
+            initialise_tables(how, model, float(batch.target.mean()))
             for side in trainer.sides.values():
                 side.begin()
         judged = trainer.events >= (1 - _JUDGED) * stream.events

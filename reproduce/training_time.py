@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from celrec.config.building import make_model
+from celrec.config.offline import DescentConfig, OfflineConfig, Schedule
 from celrec.config.plan import Plan
 from celrec.data.interactions import Interactions
 from celrec.data.planted import Planted
 from celrec.evaluation.cell_file import CellFile
-from celrec.offline.config import OfflineConfig, Schedule
-from celrec.offline.gradient_descent import DescentConfig
 from celrec.offline.training import OfflineTraining
 from celrec.runtime.threads import flushed_denormals
 from reproduce.experiment import Cell, Experiment

@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import lru_cache, reduce
 from typing import Any
 
+from celrec.config.offline import OfflineConfig, Schedule
 from celrec.config.plan import Plan
 from celrec.data.datasets.library import load_dataset
 from celrec.data.interactions import Interactions
 from celrec.data.split import Split, dense, sparse
 from celrec.errors import CelrecError, DivergedError
 from celrec.evaluation.comparison import outcome
-from celrec.offline.config import OfflineConfig, Schedule
 from celrec.offline.fit import Fit, fit, validate
 
 VARIANTS: dict[str, Callable[[Interactions], Interactions]] = {

@@ -18,9 +18,9 @@ from celrec.config.presets import ONLINE, PRESETS
 from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.embedding import Traits
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.hash_gnn import HashGnn, hash_codes
 from celrec.embeddings.registry import describe_embedding, make_embedding
 from celrec.offline.checkpoint import Checkpoint
-from celrec.offline.hash_gnn import HashGnn, hash_codes
 from celrec.runs.run_folder import load_run, save_run
 
 PLANTED = Planted(rows=900, users=25, items=40, dim=3, item_clusters=4, noise=0.3)

@@ -6,10 +6,10 @@ import pytest
 from celrec import Planted, Split
 from celrec.cel.reassignment import Reassignment
 from celrec.cel.split import Splitter
+from celrec.config.offline import DescentConfig
 from celrec.config.plan import Plan
 from celrec.config.presets import PRESETS
 from celrec.offline.fit import fit
-from celrec.offline.gradient_descent import DescentConfig
 
 
 def test_the_preset_paper_is_what_the_paper_says():

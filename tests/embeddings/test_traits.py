@@ -20,6 +20,7 @@ from celrec.embeddings.deep_hash import DeepHashEmbedding
 from celrec.embeddings.embedding import Embedding, Traits
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.hash_code import HashCodeEmbedding
+from celrec.embeddings.hash_gnn import HashGnn, hash_codes
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.embeddings.personal import PersonalEmbedding
@@ -31,7 +32,6 @@ from celrec.embeddings.registry import EMBEDDINGS
 from celrec.embeddings.robe import RobeEmbedding
 from celrec.embeddings.tensor_train import TensorTrainEmbedding
 from celrec.embeddings.tree import TreeEmbedding
-from celrec.offline.hash_gnn import HashGnn, hash_codes
 
 IDS, DIM = 5000, 64
 FEW, MANY = 64, 1024

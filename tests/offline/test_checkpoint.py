@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from celrec import CelrecError, Planted, Split
 from celrec.config.building import make_model
+from celrec.config.offline import DescentConfig
 from celrec.config.plan import Plan
 from celrec.config.presets import PRESETS
 from celrec.offline import checkpoint as checkpoint_module
 from celrec.offline.checkpoint import Checkpoint
 from celrec.offline.fit import fit
-from celrec.offline.gradient_descent import DescentConfig
 from celrec.offline.training import OfflineTraining
 from celrec.runtime.state_file import load_state, save_state
 

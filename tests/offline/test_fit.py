@@ -8,17 +8,17 @@ import torch
 
 from celrec import CelrecError, Planted, Split, read
 from celrec.config.building import make_model
+from celrec.config.offline import Schedule
 from celrec.config.plan import Plan
 from celrec.config.presets import PRESETS
+from celrec.config.starts import starting_clusters
 from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.evaluation.cluster_diagnostics import ClusterDiagnostics, adjusted_rand_index
-from celrec.offline.config import Schedule
 from celrec.offline.fit import fit
-from celrec.offline.starts import starting_clusters
 from celrec.offline.training import OfflineTraining
 from celrec.recommender.negatives import Negatives
 

@@ -11,6 +11,7 @@ import torch
 
 from celrec import CelrecError, Planted, Split, read
 from celrec.config import building
+from celrec.config.offline import ROWS, Schedule
 from celrec.config.plan import Plan
 from celrec.config.presets import PRESETS
 from celrec.embeddings.clustered import ClusteredEmbedding
@@ -19,7 +20,6 @@ from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.models.registry import MODELS
 from celrec.offline.checkpoint import Checkpoint
-from celrec.offline.config import ROWS, Schedule
 from celrec.offline.fit import fit
 from celrec.runs.run_folder import load_run, save_run
 from tests.offline.test_checkpoint import Stopped, assert_same

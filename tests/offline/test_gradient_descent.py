@@ -10,12 +10,13 @@ from celrec import CelrecError, Planted, load_dataset
 from celrec.cel.autograd_evidence import AutogradEvidence
 from celrec.cel.clusterer import Clusterer
 from celrec.cel.reassignment import Reassignment
+from celrec.config.offline import OPTIMISERS, DescentConfig
 from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.offline.factorisation_solver import DotProductEvidence
-from celrec.offline.gradient_descent import OPTIMISERS, DescentConfig, GradientDescent
+from celrec.offline.gradient_descent import GradientDescent
 from celrec.recommender.factorisation import Factorisation
 from tests.offline.test_least_squares import assert_resumes
 from tests.offline.test_residuals import SlowBiases

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celrec import CelrecError, Planted, read
+from celrec.config.offline import LeastSquaresConfig, OfflineConfig, Schedule
 from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
@@ -16,8 +17,7 @@ from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.embeddings.row_state import copy_row_state
 from celrec.offline import least_squares
-from celrec.offline.config import OfflineConfig, Schedule
-from celrec.offline.least_squares import AlternatingLeastSquares, LeastSquaresConfig
+from celrec.offline.least_squares import AlternatingLeastSquares
 from celrec.offline.training import OfflineTraining
 from celrec.recommender.factorisation import Factorisation
 from celrec.recommender.kernels import solve_rows

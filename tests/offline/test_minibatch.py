@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import celrec
 from celrec import CelrecError
 from celrec.cel.clusterer import Clusterer
+from celrec.config.offline import MinibatchConfig, OfflineConfig, Schedule
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.models.deepfm import DeepFM
@@ -18,8 +19,7 @@ from celrec.models.dien import DIEN
 from celrec.models.din import DIN
 from celrec.models.losses import LOSSES, rating_and_conversion
 from celrec.models.mmoe import MMoE
-from celrec.offline.config import OfflineConfig, Schedule
-from celrec.offline.minibatch import MinibatchConfig, MinibatchDescent
+from celrec.offline.minibatch import MinibatchDescent
 from celrec.offline.training import OfflineTraining
 from celrec.recommender.feature_tables import FeatureTables
 from celrec.recommender.id_model import IdModel

@@ -11,6 +11,7 @@ import torch
 import celrec
 from celrec import CelrecError, Plan, Planted, Split, fit
 from celrec.config.building import make_model
+from celrec.offline.make_solver import make_solver
 from celrec.offline.training import OfflineTraining
 from celrec.runtime.communicator import Communicator, sum_gradients
 from celrec.runtime.state_file import load_state, save_state
@@ -202,4 +203,4 @@ def test_tables_that_look_at_every_sample_are_trained_by_one(embedding):
     plan = Plan(model="deepfm", rank=6, embedding=embedding, compression="20", preset="scratch")
     model = make_model(log, plan)
     with pytest.raises(CelrecError, match=r"2 processes cannot train .* of items,"):
-        plan.settings().make_solver(model, log, Communicator(0, 2))
+        make_solver(plan.settings(), model, log, Communicator(0, 2))

@@ -1,10 +1,11 @@
 import pytest
 
 from celrec import CelrecError, Planted
+from celrec.config.offline import DescentConfig, LeastSquaresConfig, OfflineConfig, Schedule
 from celrec.embeddings.full import FullEmbedding
-from celrec.offline.config import OfflineConfig, Schedule
-from celrec.offline.gradient_descent import DescentConfig, GradientDescent
-from celrec.offline.least_squares import AlternatingLeastSquares, LeastSquaresConfig
+from celrec.offline.gradient_descent import GradientDescent
+from celrec.offline.least_squares import AlternatingLeastSquares
+from celrec.offline.make_solver import make_solver
 from celrec.recommender.factorisation import Factorisation
 
 
@@ -22,6 +23,6 @@ def test_wrong_schedules_are_told(name, value):
 def test_the_solver_is_the_one_that_is_asked_for(how, solver):
     log = Planted(rows=50, users=5, items=4, item_clusters=2).interactions()
     model = Factorisation(FullEmbedding(log.num_users, 2), FullEmbedding(log.num_items, 2))
-    made = OfflineConfig(solver=how).make_solver(model, log)
+    made = make_solver(OfflineConfig(solver=how), model, log)
     assert type(made) is solver
     assert made.how is how

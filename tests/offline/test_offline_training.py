@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from celrec import CelrecError, Planted, Split, read
 from celrec.cel.reassignment import Reassignment
 from celrec.config.building import make_model
+from celrec.config.offline import DescentConfig, OfflineConfig, Schedule
 from celrec.config.plan import Plan
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
-from celrec.offline.config import OfflineConfig, Schedule
-from celrec.offline.gradient_descent import DescentConfig
 from celrec.offline.training import OfflineTraining
 from celrec.recommender.factorisation import Factorisation
 from celrec.recommender.personalisation import personalise

@@ -8,18 +8,16 @@ import torch
 
 import celrec
 from celrec import CelrecError
+from celrec.config.offline import OfflineConfig, Schedule
+from celrec.config.online import OnlineClusterConfig, OnlineConfig, RowDescentConfig
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.models.din import DIN
 from celrec.models.dot_product import BiasedDotProduct
 from celrec.models.losses import LOSSES
-from celrec.offline.config import OfflineConfig, Schedule
 from celrec.offline.online_solver import OnlineDescent
 from celrec.offline.training import OfflineTraining
-from celrec.online.config import OnlineConfig
-from celrec.online.latest_evidence import OnlineClusterConfig
-from celrec.online.row_descent import RowDescentConfig
 from celrec.recommender.feature_tables import FeatureTables
 from celrec.recommender.id_model import IdModel
 

@@ -8,8 +8,9 @@ import torch
 import celrec
 from celrec import Plan, Planted
 from celrec.config.building import make_model
+from celrec.config.offline import MinibatchConfig
 from celrec.embeddings.clustered import ClusteredEmbedding
-from celrec.offline.minibatch import MinibatchConfig, MinibatchDescent
+from celrec.offline.minibatch import MinibatchDescent
 from celrec.offline.samples import PartOfBatch
 from celrec.runtime.communicator import Communicator
 

@@ -7,15 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celrec import CelrecError, Plan, Planted, Split, fit
+from celrec.config.offline import OfflineConfig, Schedule, TreeConfig
 from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.tree import TreeEmbedding
 from celrec.evaluation.cluster_diagnostics import adjusted_rand_index
 from celrec.offline import tree_admm
-from celrec.offline.config import OfflineConfig, Schedule
 from celrec.offline.training import OfflineTraining
-from celrec.offline.tree_admm import TreeAdmm, TreeConfig
+from celrec.offline.tree_admm import TreeAdmm
 from celrec.recommender.factorisation import Factorisation
 from celrec.recommender.kernels import admm_rows
 from tests.data.logs import logs

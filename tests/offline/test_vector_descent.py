@@ -9,24 +9,25 @@ from hypothesis import strategies as st
 from torch import nn
 
 from celrec import CelrecError, Planted
+from celrec.config.offline import ComposedConfig, LeastSquaresConfig
 from celrec.embeddings.binary_code import BinaryCodeEmbedding
 from celrec.embeddings.compositional import CompositionalEmbedding
 from celrec.embeddings.embedding import Embedding, Memory
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
-from celrec.offline.least_squares import AlternatingLeastSquares, LeastSquaresConfig
+from celrec.offline.least_squares import AlternatingLeastSquares
 from celrec.offline.pair_statistics import make_pair_statistics
-from celrec.offline.vector_descent import Composed, VectorDescent
+from celrec.offline.vector_descent import VectorDescent
 from celrec.recommender.factorisation import Factorisation, Materialised
 from celrec.runtime.state_file import load_state, save_state
 from tests.data.logs import logs
 from tests.offline.test_least_squares import best_non_negative
 
 DIM = 3
-STILL = Composed(steps=1, learning_rate=1e-30, l2=0.0)
+STILL = ComposedConfig(steps=1, learning_rate=1e-30, l2=0.0)
 """A sweep that looks at everything and moves nothing."""
 NOISE = 0.5
-LONG = Composed(steps=300, learning_rate=0.05, l2=0.0, decay=0.3)
+LONG = ComposedConfig(steps=300, learning_rate=0.05, l2=0.0, decay=0.3)
 
 
 @pytest.fixture(autouse=True)
@@ -175,7 +176,9 @@ def test_the_gradient_is_that_of_the_plain_loss(log, kind, seed):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_sweep_lowers_it(kind):
     log = planted()
-    problem = Problem(log, kind(log.num_items), Composed(steps=10, learning_rate=0.01, l2=0.0))
+    problem = Problem(
+        log, kind(log.num_items), ComposedConfig(steps=10, learning_rate=0.01, l2=0.0)
+    )
     before = problem.squared_error()
     for _ in range(4):
         left = problem.sweep()
@@ -213,7 +216,7 @@ def test_non_negative_it_comes_to_the_best_solution_that_is():
 @settings(max_examples=50)
 def test_what_must_not_be_negative_never_is(log, kind, seed):
     torch.manual_seed(seed)
-    how = Composed(steps=3, learning_rate=0.5)
+    how = ComposedConfig(steps=3, learning_rate=0.5)
     problem = Problem(log, kind(log.num_items), how, non_negative=True)
     problem.model.initialise(torch.Generator().manual_seed(seed))
     for _ in range(4):
@@ -235,7 +238,7 @@ def test_without_a_bound_values_may_be_negative():
 
 
 def test_each_step_looks_up_in_training_and_adapt_is_called_once_after_all():
-    problem = Problem(planted(), Plain(9, DIM), Composed(steps=4))
+    problem = Problem(planted(), Plain(9, DIM), ComposedConfig(steps=4))
     for _ in range(2):
         problem.source.told.clear()
         problem.sweep()
@@ -246,14 +249,14 @@ def test_each_step_looks_up_in_training_and_adapt_is_called_once_after_all():
 
 
 def test_what_adapt_changes_is_shown_and_stays_non_negative():
-    class OnlineClusterConfig(Plain):
+    class Moving(Plain):
         @torch.no_grad()
         def adapt(self, optimizer=None):
             del optimizer
             self.table.sub_(100)
             self.table[0] += 200
 
-    problem = Problem(planted(), OnlineClusterConfig(9, DIM), Composed(), non_negative=True)
+    problem = Problem(planted(), Moving(9, DIM), ComposedConfig(), non_negative=True)
     problem.sweep()
     assert problem.view.weight[0].gt(90).all()
     assert problem.view.weight[1:].eq(0).all()
@@ -261,7 +264,7 @@ def test_what_adapt_changes_is_shown_and_stays_non_negative():
 
 
 def test_the_learning_rate_falls_from_sweep_to_sweep():
-    problem = Problem(planted(), Plain(9, DIM), Composed(learning_rate=0.2, decay=0.5))
+    problem = Problem(planted(), Plain(9, DIM), ComposedConfig(learning_rate=0.2, decay=0.5))
     rates = []
     for _ in range(3):
         problem.sweep()
@@ -272,7 +275,7 @@ def test_the_learning_rate_falls_from_sweep_to_sweep():
 def test_the_rows_that_others_see_are_the_new_vectors():
     log = planted()
     for kind in (*KINDS, exploring):
-        problem = Problem(log, kind(log.num_items), Composed())
+        problem = Problem(log, kind(log.num_items), ComposedConfig())
         before = problem.view.weight.clone()
         problem.sweep()
         assert torch.equal(problem.view(torch.arange(9)), problem.vectors())
@@ -310,7 +313,7 @@ def test_penalties_count_once_in_a_sweep_however_many_batches_there_are():
 
 
 def test_equations_are_asked_for_once_in_a_sweep_and_none_is_for_the_unseen_row():
-    problem = Problem(planted(), Plain(9, DIM), Composed(steps=7))
+    problem = Problem(planted(), Plain(9, DIM), ComposedConfig(steps=7))
     asked = []
 
     def equations(rows):
@@ -332,7 +335,7 @@ def test_equations_are_asked_for_once_in_a_sweep_and_none_is_for_the_unseen_row(
 @pytest.mark.parametrize("non_negative", [False, True])
 def test_going_on_from_a_saved_state_is_never_to_have_stopped(kind, non_negative, tmp_path):
     log = planted()
-    how = Composed(steps=5, learning_rate=0.1, decay=0.8)
+    how = ComposedConfig(steps=5, learning_rate=0.1, decay=0.8)
 
     def make(seed):
         torch.manual_seed(seed)
@@ -396,7 +399,7 @@ def test_least_squares_on_both_sides_explains_planted_ratings(kind, how):
 
 def test_a_source_that_is_lent_to_a_view_is_learned_in_place():
     source = Plain(9, DIM)
-    problem = Problem(planted(), source, Composed())
+    problem = Problem(planted(), source, ComposedConfig())
     before = source.table.detach().clone()
     problem.sweep()
     assert isinstance(problem.view, Materialised)
@@ -418,4 +421,4 @@ def test_a_source_that_is_lent_to_a_view_is_learned_in_place():
 )
 def test_wrong_settings_are_told(wrong, message):
     with pytest.raises(CelrecError, match=message):
-        Composed(**wrong)
+        ComposedConfig(**wrong)

@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch import nn
 
+from celrec.config.online import RowDescentConfig
 from celrec.embeddings.binary_code import BinaryCodeEmbedding
 from celrec.embeddings.deep_hash import DeepHashEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.online.plain_tables import ComposedTableTrainer
-from celrec.online.row_descent import RowDescentConfig
 
 IDS, DIM = 20, 3
 

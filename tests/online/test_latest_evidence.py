@@ -6,20 +6,21 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from celrec.config.online import OnlineClusterConfig, OnlineConfig
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.models.deepfm import DeepFM
 from celrec.models.dot_product import BiasedDotProduct, DotProduct
 from celrec.models.losses import LOSSES, rating_and_conversion
 from celrec.models.mmoe import MMoE
 from celrec.online import latest_evidence
-from celrec.online.config import OnlineConfig
 from celrec.online.kernels import (
     KNOWN_LOSSES,
     _tangent_losses,
     choose_by_tangents,
     draw_candidates,
 )
-from celrec.online.latest_evidence import LatestEvidence, OnlineClusterConfig, RecentEvents
+from celrec.online.latest_evidence import LatestEvidence, RecentEvents
+from celrec.online.make_trainer import make_trainer
 from celrec.recommender.batch import Batch
 from celrec.recommender.feature_tables import FeatureTables
 from celrec.recommender.id_model import IdModel
@@ -135,8 +136,9 @@ def make(model, loss="cross-entropy", *, seed=0):
         table.start_from(torch.arange(IDS) % CLUSTERS)
     none = FeatureTables([], width)
     told = rating_and_conversion(1.0) if isinstance(model, MMoE) else LOSSES[loss]
-    trainer = OnlineConfig(assignment="hard", moving=OnlineClusterConfig(candidates=0)).trainer(
-        IdModel(*tables, model, none, none, loss=told)
+    trainer = make_trainer(
+        OnlineConfig(assignment="hard", moving=OnlineClusterConfig(candidates=0)),
+        IdModel(*tables, model, none, none, loss=told),
     )
     kept = RecentEvents(4, 0, 2, ids=IDS)
     rng = np.random.default_rng(seed)

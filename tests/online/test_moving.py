@@ -1,7 +1,7 @@
 import pytest
 
 from celrec import CelrecError
-from celrec.online.latest_evidence import OnlineClusterConfig
+from celrec.config.online import OnlineClusterConfig
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import torch
 
 from celrec import CelrecError, Plan, Planted, Split, fit, read
 from celrec.config.building import make_model
+from celrec.config.online import OnlineClusterConfig, OnlineConfig, RowDescentConfig
 from celrec.config.presets import ONLINE, PRESETS
 from celrec.embeddings.cafe import CafeEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
@@ -21,12 +22,10 @@ from celrec.evaluation.cluster_diagnostics import adjusted_rand_index
 from celrec.models.dot_product import BiasedDotProduct, DotProduct
 from celrec.models.losses import LOSSES
 from celrec.offline.checkpoint import Checkpoint
-from celrec.online.config import OnlineConfig
 from celrec.online.hard_clusters import HardClusterTrainer
-from celrec.online.latest_evidence import OnlineClusterConfig
+from celrec.online.make_trainer import initialise_tables, make_trainer
 from celrec.online.mixtures import MixtureTrainer
 from celrec.online.plain_tables import ComposedTableTrainer, RowTableTrainer
-from celrec.online.row_descent import RowDescentConfig
 from celrec.recommender.batch import Batch
 from celrec.recommender.feature_tables import FeatureTables
 from celrec.recommender.id_model import IdModel
@@ -73,7 +72,7 @@ def test_wrong_settings_are_told(wrong, told):
     ],
 )
 def test_every_table_is_learned_in_its_own_way(table, side):
-    trainer = OnlineConfig().trainer(recommender(table, FullEmbedding(5, DIM)))
+    trainer = make_trainer(OnlineConfig(), recommender(table, FullEmbedding(5, DIM)))
     assert type(trainer.sides["users"]) is side
     assert type(trainer.sides["items"]) is RowTableTrainer
 
@@ -81,8 +80,9 @@ def test_every_table_is_learned_in_its_own_way(table, side):
 @pytest.mark.parametrize(("loss", "bytes_each"), [("cross-entropy", 1), ("squared-error", 4)])
 def test_hard_clusters_keep_conversions_as_bytes_and_ratings_as_they_are(loss, bytes_each):
     tables = [ClusteredEmbedding(9, DIM, max_clusters=3) for _ in range(2)]
-    trainer = OnlineConfig(assignment="hard", moving=OnlineClusterConfig(latest=5)).trainer(
-        recommender(*tables, loss=loss)
+    trainer = make_trainer(
+        OnlineConfig(assignment="hard", moving=OnlineClusterConfig(latest=5)),
+        recommender(*tables, loss=loss),
     )
     for side in trainer.sides.values():
         assert side.buffer.nbytes == 9 * (8 + 5 * (4 + bytes_each))
@@ -102,7 +102,7 @@ def test_penalties_and_rates_can_be_multiplied():
 
 def test_nothing_can_be_replayed_where_no_events_are_kept():
     model = recommender(FullEmbedding(5, DIM), FullEmbedding(5, DIM))
-    trainer = OnlineConfig(assignment="hard", replay=True).trainer(model)
+    trainer = make_trainer(OnlineConfig(assignment="hard", replay=True), model)
     ids = torch.tensor([1, 2])
     for _ in range(2):
         assert trainer.step(Batch(ids, ids, torch.ones(2))).shape == (2,)
@@ -116,15 +116,15 @@ def test_rows_begin_as_far_apart_as_is_said():
     items = ModuloEmbedding(3000, DIM + 1, rows=3000)
     how = OnlineConfig(spread=0.7, scalars=0.2, small=0.01, seed=5)
     model = recommender(users, items, BiasedDotProduct())
-    how.begin(model, 3.25)
+    initialise_tables(how, model, 3.25)
     assert users.weight[:, :DIM].std().item() == pytest.approx(0.7, rel=0.05)
     assert users.weight[:, DIM].std().item() == pytest.approx(0.2, rel=0.05)
     assert items.weight.std().item() == pytest.approx(0.01, rel=0.05)
     assert model.model.mean.item() == 3.25
     first = users.weight.detach().clone()
-    how.begin(model, 3.25)
+    initialise_tables(how, model, 3.25)
     assert torch.equal(users.weight, first)
-    replace(how, seed=6).begin(model, 3.25)
+    initialise_tables(replace(how, seed=6), model, 3.25)
     assert not torch.equal(users.weight, first)
 
 
@@ -137,7 +137,9 @@ def test_a_non_negative_factorisation_begins_about_the_mean(kind, mean):
         "full": lambda: FullEmbedding(500, DIM),
     }[kind]
     model = recommender(table(), FullEmbedding(500, DIM))
-    OnlineConfig(plain=RowDescentConfig(non_negative=True), spread=0.1).begin(model, mean)
+    initialise_tables(
+        OnlineConfig(plain=RowDescentConfig(non_negative=True), spread=0.1), model, mean
+    )
     rows = [one.weight.detach() for one in model.whole_tables.values()]
     assert all(bool((one >= 0).all()) for one in rows)
     outputs = rows[0][:400] @ rows[1][:400].T
@@ -146,14 +148,14 @@ def test_a_non_negative_factorisation_begins_about_the_mean(kind, mean):
 
 def test_targets_below_zero_are_no_reason_to_break():
     model = recommender(FullEmbedding(5, DIM), FullEmbedding(5, DIM))
-    OnlineConfig(plain=RowDescentConfig(non_negative=True)).begin(model, -2.0)
+    initialise_tables(OnlineConfig(plain=RowDescentConfig(non_negative=True)), model, -2.0)
     assert all(bool(one.weight.isfinite().all()) for one in model.whole_tables.values())
 
 
 def test_mixtures_that_know_best_keep_what_they_begin_with():
     table = PreHashEmbedding(9, DIM, rows=3)
     before = table.weight.detach().clone()
-    OnlineConfig().begin(recommender(table, FullEmbedding(5, DIM)), 1.0)
+    initialise_tables(OnlineConfig(), recommender(table, FullEmbedding(5, DIM)), 1.0)
     assert torch.equal(table.weight, before)
 
 
@@ -210,7 +212,7 @@ def test_a_plan_is_learned_online_and_kept_in_a_run_folder(embedding, model, pre
     error = np.mean((found.model.predict(split().test).numpy() - split().test.target) ** 2)
     untrained = make_model(split().train, plan)
     untrained.remember(split().train)
-    plan.settings().solver.begin(untrained, float(split().train.target.mean()))
+    initialise_tables(plan.settings().solver, untrained, float(split().train.target.mean()))
     first = np.mean((untrained.predict(split().test).numpy() - split().test.target) ** 2)
     assert error < first
     assert found.model.predict(log_with_unseen()).isfinite().all()
@@ -377,8 +379,8 @@ def learned(make, how):
     model = recommender(
         make(USERS // 2), make(ITEMS // 2), BiasedDotProduct(), loss="cross-entropy"
     )
-    how.begin(model, float(target.mean()))
-    trainer = how.trainer(model)
+    initialise_tables(how, model, float(target.mean()))
+    trainer = make_trainer(how, model)
     for side in trainer.sides.values():
         side.begin()
     columns = [torch.from_numpy(one).split(how.batch) for one in (*ids, target)]

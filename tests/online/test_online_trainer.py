@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from celrec.config.online import OnlineClusterConfig, OnlineConfig, RowDescentConfig
 from celrec.embeddings.binary_code import BinaryCodeEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
@@ -21,9 +22,7 @@ from celrec.models.losses import LOSSES, rating_and_conversion
 from celrec.models.mmoe import MMoE
 from celrec.models.neumf import NeuMF
 from celrec.models.wide_deep import WideDeep
-from celrec.online.config import OnlineConfig
-from celrec.online.latest_evidence import OnlineClusterConfig
-from celrec.online.row_descent import RowDescentConfig
+from celrec.online.make_trainer import initialise_tables, make_trainer
 from celrec.recommender.batch import Batch
 from celrec.recommender.feature_tables import FeatureTables
 from celrec.recommender.id_model import HISTORY, IdModel
@@ -98,8 +97,8 @@ def make(kind="soft", model="mf", loss="squared-error", *, columns=1, seed=0, **
     assignment = "hard" if replay else "soft"
     settings = {"assignment": assignment, "replay": replay, "moving": MOVING, "seed": seed}
     how = OnlineConfig(**{**settings, **options})
-    how.begin(recommender, 0.5)
-    trainer = how.trainer(recommender)
+    initialise_tables(how, recommender, 0.5)
+    trainer = make_trainer(how, recommender)
     for side in trainer.sides.values():
         side.begin()
     return trainer

@@ -4,15 +4,14 @@ import numpy as np
 import pytest
 import torch
 
+from celrec.config.online import OnlineClusterConfig, OnlineConfig, RowDescentConfig
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.models.dot_product import DotProduct
-from celrec.online.config import OnlineConfig
-from celrec.online.latest_evidence import OnlineClusterConfig
+from celrec.online.make_trainer import make_trainer
 from celrec.online.personal import _Shifted
-from celrec.online.row_descent import RowDescentConfig
 from celrec.recommender.batch import Batch
 from celrec.recommender.feature_tables import FeatureTables
 from celrec.recommender.id_model import IdModel
@@ -33,8 +32,8 @@ def recommender(kind="soft"):
 
 def trainer(model, above=2, **changes):
     settings = {"shared": SGD, "plain": SGD, "own": SGD, **changes}
-    made = OnlineConfig(own_above=above, moving=OnlineClusterConfig(limit=4), **settings).trainer(
-        model
+    made = make_trainer(
+        OnlineConfig(own_above=above, moving=OnlineClusterConfig(limit=4), **settings), model
     )
     for side in made.sides.values():
         side.begin()

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 import torch
 
+from celrec.config.online import RowDescentConfig
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.online.plain_tables import RowTableTrainer
-from celrec.online.row_descent import RowDescentConfig
 
 DIM = 3
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from celrec import CelrecError
-from celrec.online.row_descent import RULES, RowDescent, RowDescentConfig
+from celrec.config.online import RULES, RowDescentConfig
+from celrec.online.row_descent import RowDescent
 
 ROWS, DIM = 6, 3
 

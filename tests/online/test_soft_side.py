@@ -10,20 +10,19 @@ from hypothesis import strategies as st
 
 from celrec import Plan, Planted
 from celrec.config.building import make_model
+from celrec.config.online import OnlineClusterConfig, OnlineConfig, RowDescentConfig
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.posterior import IMPOSSIBLE, PosteriorEmbedding
 from celrec.models.dot_product import DotProduct
 from celrec.models.losses import LOSSES
-from celrec.online.config import OnlineConfig
 from celrec.online.kernels import (
     add_evidence,
     add_tangent_evidence,
     weigh,
 )
-from celrec.online.latest_evidence import OnlineClusterConfig
+from celrec.online.make_trainer import initialise_tables, make_trainer
 from celrec.online.mixtures import MixtureTrainer
-from celrec.online.row_descent import RowDescentConfig
 from celrec.recommender.batch import Batch
 from celrec.recommender.feature_tables import FeatureTables
 from celrec.recommender.id_model import IdModel
@@ -385,8 +384,8 @@ def test_rows_that_are_alike_are_merged_and_the_heaviest_is_split():
     users, items = ClusteredEmbedding(IDS, DIM, max_clusters=4), PosteriorEmbedding(9, DIM, rows=5)
     model = IdModel(users, items, DotProduct(), nothing, nothing)
     how = OnlineConfig(moving=OnlineClusterConfig(limit=3.0, merge_within=0.05, schedule="always"))
-    how.begin(model, 0.0)
-    trainer = how.trainer(model)
+    initialise_tables(how, model, 0.0)
+    trainer = make_trainer(how, model)
     with torch.no_grad():
         items.weight[3] = items.weight[1] + 0.001
     rng = np.random.default_rng(0)
@@ -437,7 +436,7 @@ def test_a_state_goes_on_as_if_nothing_had_happened():
 # Together with a model.
 
 
-def make_trainer(loss, *, both=True, temperature=1.0):
+def trainer_for(loss, *, both=True, temperature=1.0):
     torch.manual_seed(1)
     nothing = FeatureTables([], DIM)
     users = PosteriorEmbedding(IDS, DIM, rows=3)
@@ -445,7 +444,7 @@ def make_trainer(loss, *, both=True, temperature=1.0):
     recommender = IdModel(users, items, DotProduct(), nothing, nothing, loss=LOSSES[loss])
     plain = RowDescentConfig(rule="sgd", learning_rate=0.1, average=False)
     how = OnlineConfig(shared=plain, plain=plain, temperature=temperature)
-    trainer = how.trainer(recommender)
+    trainer = make_trainer(how, recommender)
     for side in trainer.sides.values():
         side.begin()
     return trainer
@@ -464,7 +463,7 @@ def slow_loss(loss, output, target):
 def test_a_batch_of_events_is_learned_as_by_hand(loss, events):
     if not events:
         return
-    trainer = make_trainer(loss, temperature=1.5)
+    trainer = trainer_for(loss, temperature=1.5)
     tables = trainer.recommender.whole_tables
     known = {name: table.evidence.tolist() for name, table in tables.items()}
     rows = {name: table.weight.detach().double().numpy() for name, table in tables.items()}
@@ -504,7 +503,7 @@ def test_no_event_is_trained_on_with_weights_that_its_own_label_chose(again):
     ids = ids_of(0, 1, 1, 0, 2)
     outputs = []
     for flipped in (False, True):
-        trainer = make_trainer("cross-entropy")
+        trainer = trainer_for("cross-entropy")
         target = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0])
         batch = Batch(ids, ids.flip(0), 1 - target if flipped else target)
         if again:
@@ -532,8 +531,8 @@ def test_what_is_taken_out_by_tangents_is_what_trying_every_row_takes_out(model,
     plan = Plan(embedding="cel-lite", model=model, compression="6", side="both", loss=kind)
     log = dataclasses.replace(log, target=(log.target > 3).astype(np.float32))
     recommender, how = make_model(log, plan), plan.settings().solver
-    how.begin(recommender, mean=0.5)
-    trainer = how.trainer(recommender)
+    initialise_tables(how, recommender, mean=0.5)
+    trainer = make_trainer(how, recommender)
     batch = recommender.batch(log, slice(0, 200), own=True)
     for side in trainer.sides.values():
         side.begin()

@@ -6,12 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celrec import CelrecError, Planted, read
+from celrec.config.offline import DescentConfig
 from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
-from celrec.offline.gradient_descent import DescentConfig, GradientDescent
+from celrec.offline.gradient_descent import GradientDescent
 from celrec.recommender.factorisation import Factorisation
 from celrec.recommender.personalisation import personalise
 from tests.data.logs import logs

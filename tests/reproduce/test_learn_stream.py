@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from celrec.config.plan import Plan
+from celrec.online.make_trainer import initialise_tables, make_trainer
 from celrec.online.stream_model import online_settings, stream_model
 from celrec.recommender.batch import Batch
 from reproduce import learn_stream as module
@@ -48,9 +49,9 @@ def slow_area(pairs):
 def test_areas_are_those_of_the_last_tenth_predicted_before_it_is_learned(how):
     found = learn_stream(STREAM, how)
     model, settings = stream_model(how, ()), online_settings(how)
-    trainer = settings.trainer(model)
+    trainer = make_trainer(settings, model)
     everything = next(STREAM.batches(4000))
-    settings.begin(model, float(everything.target[:100].mean()))
+    initialise_tables(settings, model, float(everything.target[:100].mean()))
     for side in trainer.sides.values():
         side.begin()
     users, items, judged = {}, {}, []

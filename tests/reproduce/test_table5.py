@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from celrec.config.starts import starting_clusters
 from celrec.offline.fit import fit
-from celrec.offline.starts import starting_clusters
 from reproduce.table5 import EXPERIMENTS
 from tests.reproduce.entries import by_place, settings, small, validation_records
 

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celrec import CelrecError, Plan, Planted, Split, fit
-from celrec.offline.config import OfflineConfig, Schedule
-from celrec.offline.gradient_descent import DescentConfig
+from celrec.config.offline import DescentConfig, OfflineConfig, Schedule
 from reproduce import trial as module
 from reproduce.trial import Trial, serves
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from celrec import CelrecError, Planted, Split
 from celrec.config.building import make_model
+from celrec.config.offline import OfflineConfig, Schedule
 from celrec.config.plan import Plan
 from celrec.config.presets import PRESETS
 from celrec.embeddings.mixed import MixedEmbedding
-from celrec.offline.config import OfflineConfig, Schedule
 from celrec.offline.fit import Fit, fit
 from celrec.offline.solver import ValidationRecord
 from celrec.offline.training import OfflineTraining

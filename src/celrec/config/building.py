@@ -9,7 +9,9 @@ import torch
 from numpy.typing import NDArray
 
 from celrec.config.methods import Request, find_method
+from celrec.config.online import OnlineConfig
 from celrec.config.plan import LITE, SIDES, Plan
+from celrec.config.starts import starting_clusters
 from celrec.data.features import EncodedFeature
 from celrec.data.id_map import UNSEEN
 from celrec.data.interactions import Interactions
@@ -30,8 +32,6 @@ from celrec.models.dot_product import BiasedDotProduct, DotProduct
 from celrec.models.interaction import Interaction
 from celrec.models.losses import LOSSES, Loss, rating_and_conversion
 from celrec.models.registry import MODELS
-from celrec.offline.starts import starting_clusters
-from celrec.online.config import OnlineConfig
 from celrec.recommender.factorisation import Factorisation
 from celrec.recommender.feature_tables import FeatureTables
 from celrec.recommender.id_model import IdModel

@@ -20,6 +20,7 @@ from celrec.embeddings.deep_hash import DeepHashEmbedding
 from celrec.embeddings.embedding import Embedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.hash_code import HashCodeEmbedding
+from celrec.embeddings.hash_gnn import hash_codes
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
@@ -27,7 +28,6 @@ from celrec.embeddings.robe import RobeEmbedding
 from celrec.embeddings.tensor_train import TensorTrainEmbedding
 from celrec.embeddings.tree import TreeEmbedding
 from celrec.errors import CelrecError
-from celrec.offline.hash_gnn import hash_codes
 
 
 class Request(NamedTuple):

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from celrec.config.methods import find_method
+from celrec.config.offline import CLUSTERS, NOTHING, ROWS, OfflineConfig
+from celrec.config.online import OnlineConfig
 from celrec.config.presets import COMPOSED_SWEEPS, ONLINE, PRESETS, TREE
 from celrec.data.interactions import Interactions
 from celrec.errors import CelrecError
 from celrec.models.losses import LOSSES
 from celrec.models.registry import MODELS
-from celrec.offline.config import CLUSTERS, NOTHING, ROWS, OfflineConfig
-from celrec.online.config import OnlineConfig
 
 SIDES = {"items": (False, True), "users": (True, False), "both": (True, True)}
 LITE = "cel-lite"

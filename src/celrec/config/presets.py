@@ -6,14 +6,17 @@ from dataclasses import replace
 
 from celrec.cel.reassignment import Reassignment
 from celrec.cel.split import Splitter
-from celrec.offline.config import CLUSTERS, ROWS, OfflineConfig, Schedule
-from celrec.offline.gradient_descent import DescentConfig
-from celrec.offline.least_squares import LeastSquaresConfig
-from celrec.offline.minibatch import MinibatchConfig
-from celrec.offline.tree_admm import TreeConfig
-from celrec.online.config import OnlineConfig
-from celrec.online.latest_evidence import OnlineClusterConfig
-from celrec.online.row_descent import RowDescentConfig
+from celrec.config.offline import (
+    CLUSTERS,
+    ROWS,
+    DescentConfig,
+    LeastSquaresConfig,
+    MinibatchConfig,
+    OfflineConfig,
+    Schedule,
+    TreeConfig,
+)
+from celrec.config.online import OnlineClusterConfig, OnlineConfig, RowDescentConfig
 
 _PERSONAL = Schedule(steps=3000, validate_every=25)
 _SWEEPS = Schedule(

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from celrec.cel.evidence import DistributedEvidence, Evidence
+from celrec.data.grouped import Grouped
 from celrec.data.interactions import Interactions
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
-from celrec.offline.grouped import Grouped
 from celrec.offline.pair_statistics import make_pair_statistics
 from celrec.offline.residuals import Residuals
 from celrec.offline.solver import Solver

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from celrec.config.building import make_model
+from celrec.config.offline import CLUSTERS, OfflineConfig
 from celrec.config.plan import LEAST_GAIN, Plan
 from celrec.data.interactions import Interactions
 from celrec.data.split import Split
@@ -19,7 +20,6 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.embedding import Traits
 from celrec.errors import CelrecError, DivergedError
 from celrec.offline.checkpoint import Checkpoint
-from celrec.offline.config import CLUSTERS, OfflineConfig
 from celrec.offline.least_squares import AlternatingLeastSquares
 from celrec.offline.online_solver import OnlineDescent
 from celrec.offline.pretraining import take_over

@@ -2,72 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from celrec.config.offline import OPTIMISERS, DescentConfig
 from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.embedding import SharedRows
-from celrec.errors import CelrecError
 from celrec.offline.factorisation_solver import FactorisationSolver
 from celrec.recommender.factorisation import Factorisation
 from celrec.runtime.communicator import Communicator
 
-OPTIMISERS: dict[str, type[Optimizer]] = {
-    "gd": torch.optim.SGD,
-    "adam": torch.optim.Adam,
-    "adagrad": torch.optim.Adagrad,
-    "rmsprop": torch.optim.RMSprop,
-}
 _BIASES_EVERY = 10
-PROJECTIONS = ("clip", "abs", "none")
-
-
-@dataclass(frozen=True, slots=True)
-class DescentConfig:
-    """How rows move.
-
-    The loss is L = Σ (y − x)², summed, plus for each side λ/2·Σ‖row‖² and, for
-    clustered tables, `shrink_to_mean`·Σ‖row − mean row‖² and
-    `shrink_to_parent`·Σ‖row − its parent's row‖² along the split tree, and for mixed
-    tables `pull_to_anchor`/2·Σ‖row − the row it comes from‖². With
-    `average`, the slope of a shared row is divided by the number of ids that share
-    it; `penalty_inside` says whether that goes for the penalties too.
-
-    With `bounded`, the rate of a row is at most half of 1/curvature (half, since
-    both sides move at once): the steps of very active users and popular clusters,
-    which would otherwise overshoot and throw training back, are shortened, and
-    only those. With `per_row_start`, each row begins divided by its own largest value
-    instead of the table's.
-    """
-
-    optimiser: str = "gd"
-    learning_rate: float = 1e-4
-    l2: float = 1.0
-    shrink_to_mean: float = 0.0
-    shrink_to_parent: float = 0.0
-    average: bool = True
-    penalty_inside: bool = True
-    projection: str = "clip"
-    bounded: bool = False
-    pull_to_anchor: float = 50.0
-    l2_biases: float = 5.0
-    per_row_start: bool = False
-
-    def __post_init__(self) -> None:
-        for name, value, known in (
-            ("optimiser", self.optimiser, tuple(OPTIMISERS)),
-            ("projection", self.projection, PROJECTIONS),
-        ):
-            if value not in known:
-                raise CelrecError(f"{name} must be one of {', '.join(known)}, not {value!r}")
-        for name in ("pull_to_anchor", "l2_biases"):
-            if not getattr(self, name) >= 0:
-                raise CelrecError(f"{name} must not be negative, not {getattr(self, name)}")
 
 
 class GradientDescent(FactorisationSolver):

@@ -1,47 +1,9 @@
-"""Interactions grouped by the ids of one side, and each process's part of them."""
+"""The interactions of each rank."""
 
 from __future__ import annotations
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
-
 from celrec.data.interactions import Interactions
 from celrec.runtime.communicator import Communicator
-
-
-class Grouped:
-    """The interactions of each user, of each item, or of each id in a further column, together.
-
-    Those of id j lie at starts[j] … starts[j + 1] of all arrays in this order;
-    `order` tells where in the log they are.
-
-    >>> import celrec
-    >>> log = celrec.read({"user": [1, 2, 1], "item": [7, 7, 9], "rating": [4.0, 3.0, 5.0]})
-    >>> by_item = Grouped(log, "items")
-    >>> by_item.starts, by_item.partners, log.target[by_item.order]
-    (array([0, 2, 3]), tensor([0, 1, 0]), array([4., 3., 5.], dtype=float32))
-    """
-
-    def __init__(self, log: Interactions, side: str) -> None:
-        """`log` must not hold unseen users or items; `side` is users, items or a further column.
-
-        The partners in a further column are the items; rows without an id there are left out.
-        """
-        if side in ("users", "items"):
-            own, other = (log.item, log.user) if side == "items" else (log.user, log.item)
-            size = log.num_items if side == "items" else log.num_users
-        else:
-            column = log.columns[side]
-            own, other, size = column.values, log.item, len(column.ids)
-        rows = np.flatnonzero(own >= 0)
-        self.counts: NDArray[np.int64] = np.bincount(own[rows], minlength=size)
-        self.starts: NDArray[np.int64] = np.concatenate(
-            [np.zeros(1, np.int64), np.cumsum(self.counts)]
-        )
-        self.order: NDArray[np.int64] = rows[np.argsort(own[rows], kind="stable")]
-        self.partners: Tensor = torch.from_numpy(other[self.order].astype(np.int64))
 
 
 def own_interactions(log: Interactions, communicator: Communicator) -> Interactions:

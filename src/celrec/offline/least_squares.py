@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from celrec.config.offline import LeastSquaresConfig
 from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.embedding import SharedRows
-from celrec.errors import CelrecError
 from celrec.offline.factorisation_solver import FactorisationSolver
-from celrec.offline.vector_descent import Composed, VectorDescent
+from celrec.offline.vector_descent import VectorDescent
 from celrec.recommender.factorisation import Factorisation, Materialised
 from celrec.recommender.kernels import solve_rows
 from celrec.runtime.communicator import Communicator
@@ -24,47 +23,6 @@ _LEAST_NOISE = 1e-6  # of the variance of the targets, so that a perfect fit can
 _LEAST_SPREAD = 1e-6  # of the mean square of a row's values
 _OTHER = {"users": "items", "items": "users"}
 _PASSES = 3  # of coordinate descent; the next sweep goes on from there
-
-
-@dataclass(frozen=True, slots=True)
-class LeastSquaresConfig:
-    """How rows are solved for.
-
-    Given the other side, the rows of one side are ridge solutions
-
-        b = (Σ n·a·aᵀ + Λ)⁻¹ (Σ s·a + Λ·anchor)
-
-    over pairs of rows with n interactions and a sum of residuals s. The anchor of a
-    personalised row is the row that it comes from, that of others the mean row of
-    their table as it was, and that of clusters 0. Λ is `l2_users`·I for users and
-    σ²·`l2_items`·I for items, σ² being the variance of the targets: so users carry
-    the unit of the ratings, and ratings on any scale are treated alike.
-
-    With `uncertainty` this is variational Bayes: a·aᵀ becomes a·aᵀ + Cov(a), since
-    a row with little data is known badly and must not be relied upon; σ² becomes
-    the expected error after each sweep, and Λ = σ²·E[(b − anchor)(b − anchor)ᵀ]⁻¹
-    for tables that are not clustered. Covariances take `dim`² numbers for each row.
-
-    `non_negative` keeps all values at or above 0, by coordinate descent. Tables whose
-    ids do not have one row each learn as `composed` says, from the same equations.
-    """
-
-    l2_users: float = 5.0
-    l2_items: float = 1.0
-    l2_biases: float = 5.0
-    uncertainty: bool = True
-    non_negative: bool = False
-    composed: Composed = field(default_factory=Composed)
-    strength: float = 1.0
-    """How many times as noisy targets are taken to be as they seem to be: σ², with all that it
-    multiplies, becomes so many times as large."""
-
-    def __post_init__(self) -> None:
-        for name in ("l2_users", "l2_items", "strength"):
-            if not getattr(self, name) > 0:
-                raise CelrecError(f"{name} must be positive, not {getattr(self, name)}")
-        if not self.l2_biases >= 0:
-            raise CelrecError(f"l2_biases must not be negative, not {self.l2_biases}")
 
 
 class AlternatingLeastSquares(FactorisationSolver):

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from celrec.cel.autograd_evidence import AutogradEvidence
+from celrec.data.grouped import Grouped
 from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
-from celrec.offline.grouped import Grouped
 from celrec.recommender.batch import Batch
 from celrec.recommender.id_model import IdModel
 from celrec.runtime.communicator import Communicator, Partition

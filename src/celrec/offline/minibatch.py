@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,13 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim import Optimizer
 
+from celrec.config.offline import MinibatchConfig
+from celrec.data.grouped import Grouped
 from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.embedding import SharedRows
 from celrec.embeddings.full import FullEmbedding
-from celrec.errors import CelrecError
 from celrec.models.losses import LOSSES
-from celrec.offline.grouped import Grouped
 from celrec.offline.log_evidence import LogEvidence
 from celrec.offline.samples import PartOfBatch, Samples
 from celrec.offline.solver import Solver
@@ -33,40 +32,6 @@ from celrec.runtime.communicator import Communicator, Partition, sum_gradients
 _LEAST_BATCHES = 4  # in a round
 _AVERAGE = "average"  # beside an optimiser's own state, so that a split copies its row too
 _WARM_UP = 10  # an average over the first steps forgets faster
-
-
-@dataclass(frozen=True, slots=True)
-class MinibatchConfig:
-    """How a recommender is trained by Adam on mini-batches.
-
-    A step is a round: the share 1/`rounds` of the interactions, in batches of `batch`, or
-    of fewer where there are few, so that a round has at least four. The loss of a batch
-    is the mean over its interactions plus `l2`·‖row − anchor‖² for the row of each id
-    that is looked up as user, item or in a further column. The anchor is the row that
-    training goes on from, 0 if it begins anew. What is judged and left is the average
-    over steps that forgets as `averaging` says.
-
-    Clusters are judged by at most `per_id` interactions of each id, among `candidates`.
-    """
-
-    learning_rate: float = 5e-3
-    batch: int = 2048
-    rounds: int = 10
-    l2: float = 0.0
-    averaging: float = 0.999
-    spread: float = 0.05
-    """The standard deviation of the values that rows begin with."""
-    per_id: int = 15
-    candidates: int = 5
-
-    def __post_init__(self) -> None:
-        for name in ("learning_rate", "batch", "rounds", "spread", "per_id", "candidates"):
-            if not getattr(self, name) > 0:
-                raise CelrecError(f"{name} must be positive, not {getattr(self, name)}")
-        if not self.l2 >= 0:
-            raise CelrecError(f"l2 must not be negative, not {self.l2}")
-        if not 0 <= self.averaging < 1:
-            raise CelrecError(f"averaging must lie in [0, 1), not {self.averaging}")
 
 
 class MinibatchDescent(Solver):

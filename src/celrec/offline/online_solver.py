@@ -11,10 +11,11 @@ import numpy as np
 import torch
 
 from celrec.cel.evidence import Evidence
+from celrec.config.online import OnlineConfig
 from celrec.data.interactions import Interactions
 from celrec.errors import CelrecError
 from celrec.offline.solver import Solver
-from celrec.online.config import OnlineConfig
+from celrec.online.make_trainer import initialise_tables, make_trainer
 from celrec.recommender.id_model import IdModel
 
 
@@ -30,14 +31,14 @@ class OnlineDescent(Solver):
     def __init__(self, model: IdModel, log: Interactions, how: OnlineConfig) -> None:
         self.model, self.how, self._log = model, how, log
         model.remember(log)
-        self.trainer = how.trainer(model)
+        self.trainer = make_trainer(how, model)
         self._passes = 0
 
     def start(self, seed: int) -> None:
-        """See `OnlineConfig.begin`."""
+        """Draw the first rows of all tables."""
         del seed  # `how` has it
         mean = float(self._log.target.mean(dtype=np.float64)) if len(self._log) else 0.0
-        self.how.begin(self.model, mean)
+        initialise_tables(self.how, self.model, mean)
         for side in self.trainer.sides.values():
             side.begin()
 

@@ -7,8 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from celrec.data.grouped import Grouped
 from celrec.data.interactions import Interactions
-from celrec.offline.grouped import Grouped
 from celrec.recommender.factorisation import Factorisation
 from celrec.recommender.kernels import unexplained_sums
 from celrec.runtime.communicator import Communicator

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from celrec.cel.clusterer import Clusterer
 from celrec.cel.reassignment import join_unseen
+from celrec.config.offline import OfflineConfig
 from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.errors import CelrecError
-from celrec.offline.config import OfflineConfig
+from celrec.offline.make_solver import make_solver
 from celrec.offline.solver import Solver, ValidationRecord
 from celrec.recommender.model import Model
 from celrec.runtime.communicator import Communicator
@@ -32,7 +33,7 @@ class OfflineTraining:
 
     >>> import celrec
     >>> from celrec.recommender.factorisation import Factorisation
-    >>> from celrec.offline.config import Schedule
+    >>> from celrec.config.offline import Schedule
     >>> from celrec.embeddings.full import FullEmbedding
     >>> split = celrec.Split.random(celrec.Planted(rows=3000, users=40, items=30).interactions())
     >>> items = celrec.ClusteredEmbedding(split.train.num_items, 8, max_clusters=4)
@@ -59,7 +60,7 @@ class OfflineTraining:
         """The clusters of each clustered table when training ended, as in `items`."""
         self._schedule = how.schedule
         self._train, self._valid = train.seen(), valid
-        self._solver = how.make_solver(model, self._train, self._communicator)
+        self._solver = make_solver(how, model, self._train, self._communicator)
         self._clusterers = self._make_clusterers()
         self._strangers = {
             side: torch.from_numpy(self._counts(side) == 0) for side in self._clusterers

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from celrec.config.offline import TreeConfig
 from celrec.data.interactions import Interactions
 from celrec.embeddings.embedding import SharedRows
 from celrec.embeddings.tree import TreeEmbedding
@@ -19,32 +19,6 @@ from celrec.recommender.factorisation import Factorisation
 from celrec.recommender.kernels import admm_rows
 
 _BATCH = 1 << 22  # numbers in the matrices of one batch of rows
-
-
-@dataclass(frozen=True, slots=True)
-class TreeConfig:
-    """How leaves, tree and users are learned together.
-
-    One step lowers, over the users' rows a, then the items' leaves b, then the tree,
-
-        ½·Σ (x − a·b)² + λ/2·Σ‖a‖² + μ/2·(Σ_j ‖b_j − c_{s(j)}‖² + Σ_k ‖c_k − r‖²)
-
-    over a, b ≥ 0; λ is `l2_users`, μ the `pull` of the table. Rows are found by at most
-    `iterations` of ADMM, whose duals go on from step to step. In the first `warm_up` steps
-    there is no tree yet and leaves are drawn to 0 with λ; it then begins by k-means++.
-    """
-
-    l2_users: float = 20.0
-    iterations: int = 5
-    tolerance: float = 1e-3
-    warm_up: int = 10
-    strength: float = 1.0
-    """What λ and μ are multiplied by."""
-
-    def __post_init__(self) -> None:
-        for name in ("l2_users", "iterations", "tolerance", "strength"):
-            if not getattr(self, name) > 0:
-                raise CelrecError(f"{name} must be positive, not {getattr(self, name)}")
 
 
 class TreeAdmm(FactorisationSolver):

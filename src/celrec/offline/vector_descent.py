@@ -3,47 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from celrec.errors import CelrecError
+from celrec.config.offline import ComposedConfig
 from celrec.recommender.factorisation import Materialised
-
-
-@dataclass(frozen=True, slots=True)
-class Composed:
-    """How tables learn whose ids do not have one row each.
-
-    With the other side fixed, the squared error depends on a vector v only by its normal
-    equations, vᵀ·D·v − 2·dᵀ·v. They are summed up once in a sweep, and `steps` steps of Adam
-    with this `learning_rate`, then with falling ones, lower their sum over all ids plus
-    σ²·`l2`·‖parameters‖²: none of them looks at an interaction.
-    """
-
-    steps: int = 20
-    learning_rate: float = 0.05
-    l2: float = 0.1
-    decay: float = 0.97
-    """What the learning rate is multiplied by after each sweep."""
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "learning_rate"):
-            if not getattr(self, name) > 0:
-                raise CelrecError(f"{name} must be positive, not {getattr(self, name)}")
-        if not self.l2 >= 0:
-            raise CelrecError(f"l2 must not be negative, not {self.l2}")
-        if not 0 < self.decay <= 1:
-            raise CelrecError(f"decay must lie in (0, 1], not {self.decay}")
 
 
 class VectorDescent:
     """Sweeps of descent for one table, with an optimiser that remembers."""
 
     def __init__(
-        self, table: Materialised, how: Composed, *, strength: float, non_negative: bool
+        self, table: Materialised, how: ComposedConfig, *, strength: float, non_negative: bool
     ) -> None:
         self.table, self.how = table, how
         self._strength = strength  # of the penalty that the table has by itself

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from celrec.cel.member_kernels import approach, cut_clusters, look_up, tally
 from celrec.cel.members import Members
+from celrec.config.online import OnlineClusterConfig, RowDescentConfig
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.errors import DivergedError
 from celrec.online.kernels import draw_candidates, hashed
-from celrec.online.latest_evidence import LatestEvidence, OnlineClusterConfig, RecentEvents, Waiting
+from celrec.online.latest_evidence import LatestEvidence, RecentEvents, Waiting
 from celrec.online.plain_tables import RowTableTrainer
-from celrec.online.row_descent import RowDescentConfig
 from celrec.online.table_trainer import LossProbe, Tangent
 from celrec.recommender.batch import Batch
 from celrec.runtime.memory_budget import MemoryBudget

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from celrec.config.online import RowDescentConfig
 from celrec.data.replay_buffer import ReplayBuffer
 from celrec.embeddings.posterior import IMPOSSIBLE, STEPS_PER_BIT, PosteriorEmbedding
 from celrec.models.losses import LOSSES
@@ -22,7 +23,7 @@ from celrec.online.kernels import (
     weigh,
 )
 from celrec.online.plain_tables import id_noise
-from celrec.online.row_descent import RowDescent, RowDescentConfig
+from celrec.online.row_descent import RowDescent
 from celrec.online.table_trainer import LossProbe, TableTrainer, Tangent
 from celrec.recommender.batch import Batch
 from celrec.runtime.memory_budget import MemoryBudget

@@ -11,8 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from celrec.config.online import RowDescentConfig
 from celrec.embeddings.personal import PersonalEmbedding
-from celrec.online.row_descent import RowDescent, RowDescentConfig
+from celrec.online.row_descent import RowDescent
 from celrec.online.table_trainer import LossProbe, TableTrainer, Tangent
 from celrec.recommender.batch import Batch
 from celrec.runtime.memory_budget import MemoryBudget

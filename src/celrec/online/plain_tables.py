@@ -10,9 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from celrec.config.online import RowDescentConfig
 from celrec.embeddings.embedding import Embedding, SharedRows
 from celrec.embeddings.full import FullEmbedding
-from celrec.online.row_descent import RowDescent, RowDescentConfig
+from celrec.online.row_descent import RowDescent
 from celrec.online.table_trainer import TableTrainer
 from celrec.runtime.memory_budget import MemoryBudget
 

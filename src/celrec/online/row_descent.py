@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from celrec.config.online import RowDescentConfig
 from celrec.errors import CelrecError
 from celrec.runtime.growing_arrays import GrowingRows
 from celrec.runtime.jit import compiled
@@ -88,32 +88,6 @@ def descend_rows(
 
 
 _FLOAT32 = np.dtype(np.float32)
-RULES = ("adagrad", "sgd")
-
-
-@dataclass(frozen=True, slots=True)
-class RowDescentConfig:
-    """How rows descend."""
-
-    rule: str = "adagrad"
-    """`adagrad`, or `sgd`: plain gradient descent."""
-    learning_rate: float = 0.1
-    first_square: float = 0.1
-    """What AdaGrad's sums of squares begin with."""
-    l2: float = 0.0
-    """The pull to 0 of each row that is looked up."""
-    average: bool = True
-    """Whether the gradients of a row are averaged over its lookups in the batch, or summed."""
-    non_negative: bool = False
-
-    def __post_init__(self) -> None:
-        if self.rule not in RULES:
-            raise CelrecError(f"rule must be one of {', '.join(RULES)}, not {self.rule!r}")
-        for name in ("learning_rate", "first_square"):
-            if not getattr(self, name) > 0:
-                raise CelrecError(f"{name} must be positive, not {getattr(self, name)}")
-        if not self.l2 >= 0:
-            raise CelrecError(f"l2 must not be negative, not {self.l2}")
 
 
 class RowDescent:

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from celrec.config.building import make_model
+from celrec.config.online import OnlineConfig
 from celrec.config.plan import Plan
 from celrec.data.id_map import IdMap
 from celrec.data.interactions import IdColumn, Interactions
 from celrec.embeddings.embedding import Embedding
 from celrec.errors import CelrecError
-from celrec.online.config import OnlineConfig
 from celrec.recommender.id_model import IdModel
 
 

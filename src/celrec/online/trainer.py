@@ -29,16 +29,17 @@ class OnlineTrainer:
     further column, is nobody's: its event teaches only what all unseen ids share there. For
     models that look at a history, the latest items of every user are kept.
 
-    Made by `OnlineConfig.trainer`:
+    Made by `make_trainer` from an `OnlineConfig`:
 
     >>> import celrec
     >>> from celrec.config.building import make_model
     >>> from celrec.config.plan import Plan
+    >>> from celrec.online.make_trainer import initialise_tables, make_trainer
     >>> log = celrec.Planted(rows=2000, users=40, items=30).interactions()
     >>> plan = Plan(embedding="cel-lite", compression="4", model="mf")
     >>> recommender, how = make_model(log[:0], plan), plan.settings().solver
-    >>> how.begin(recommender, mean=3.5)
-    >>> trainer = how.trainer(recommender)
+    >>> initialise_tables(how, recommender, mean=3.5)
+    >>> trainer = make_trainer(how, recommender)
     >>> outputs = trainer.step(recommender.batch(log, slice(0, 500), own=True))
     >>> outputs.shape, trainer.events
     (torch.Size([500]), 500)

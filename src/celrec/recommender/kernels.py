@@ -57,37 +57,6 @@ def stable_order(keys: I64, size: int) -> I64:
     return order
 
 
-@compiled
-def gather_neighbours(
-    starts: I64, partners: I64, shares: F32, ids: I64, vectors: F32, sums: F32
-) -> None:
-    """Σ share·vector over the neighbours of each of some ids."""
-    dim = vectors.shape[1]
-    total = np.empty(dim, np.float32)  # what cannot be a part of the vectors is summed faster
-    for n in range(len(ids)):
-        total[:] = 0
-        for p in range(starts[ids[n]], starts[ids[n] + 1]):
-            vector, share = vectors[partners[p]], shares[p]
-            for d in range(dim):
-                total[d] += share * vector[d]
-        sums[n] = total
-
-
-@compiled
-def scatter_to_neighbours(
-    starts: I64, partners: I64, shares: F32, ids: I64, slopes: F32, sums: F32
-) -> None:
-    """The way back: share·slope of each of these ids is added to the sums of its neighbours."""
-    dim = slopes.shape[1]
-    slope = np.empty(dim, np.float32)
-    for n in range(len(ids)):
-        slope[:] = slopes[n]
-        for p in range(starts[ids[n]], starts[ids[n] + 1]):
-            total, share = sums[partners[p]], shares[p]
-            for d in range(dim):
-                total[d] += share * slope[d]
-
-
 @compiled_parallel
 def products_by_row(matrices: F32, rows: I64, vectors: F32, products: F32) -> None:
     """The product of the matrix of each row with a vector: Σ_b matrices[row, a, b]·vector[b].

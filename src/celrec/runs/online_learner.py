@@ -19,6 +19,7 @@ from celrec.errors import CelrecError
 from celrec.offline.fit import Fit
 from celrec.online.eviction import Eviction, IdleTime
 from celrec.online.known_ids import FittingEvents, KnownIds, ids_table
+from celrec.online.make_trainer import initialise_tables, make_trainer
 from celrec.online.stream_model import online_settings, stream_model, stream_plan
 from celrec.online.trainer import Learned, OnlineTrainer
 from celrec.recommender.batch import Batch
@@ -64,7 +65,7 @@ class OnlineLearner:
         self._how = online_settings(plan)
         self.plan, self.model, self.tables = plan, model, tables
         self.eviction, self.seen, self.budget = eviction, seen, budget
-        self.trainer = self._how.trainer(model, budget) if trainer is None else trainer
+        self.trainer = make_trainer(self._how, model, budget) if trainer is None else trainer
 
     @classmethod
     def start(
@@ -291,7 +292,7 @@ class OnlineLearner:
                 f"target: the first have a mean of {mean:g}, and model 'nmf' is for positive ones; "
                 "take model 'mf'"
             )
-        self._how.begin(self.model, mean)
+        initialise_tables(self._how, self.model, mean)
         for side in self.trainer.sides.values():
             side.begin()
 

@@ -12,9 +12,9 @@ import torch.nn.functional as F  # noqa: N812  (its name everywhere)
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from celrec.data.grouped import Grouped
 from celrec.data.interactions import Interactions
-from celrec.offline.grouped import Grouped
-from celrec.recommender.kernels import gather_neighbours, scatter_to_neighbours
+from celrec.runtime.jit import compiled
 
 _BATCH = 8192
 _OTHER = {"users": "items", "items": "users"}
@@ -191,3 +191,44 @@ def _train(
         optimizer.zero_grad()
         total.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
+
+
+@compiled
+def gather_neighbours(
+    starts: NDArray[np.int64],
+    partners: NDArray[np.int64],
+    shares: NDArray[np.float32],
+    ids: NDArray[np.int64],
+    vectors: NDArray[np.float32],
+    sums: NDArray[np.float32],
+) -> None:
+    """Σ share·vector over the neighbours of each of some ids."""
+    dim = vectors.shape[1]
+    total = np.empty(dim, np.float32)  # what cannot be a part of the vectors is summed faster
+    for n in range(len(ids)):
+        total[:] = 0
+        for p in range(starts[ids[n]], starts[ids[n] + 1]):
+            vector, share = vectors[partners[p]], shares[p]
+            for d in range(dim):
+                total[d] += share * vector[d]
+        sums[n] = total
+
+
+@compiled
+def scatter_to_neighbours(
+    starts: NDArray[np.int64],
+    partners: NDArray[np.int64],
+    shares: NDArray[np.float32],
+    ids: NDArray[np.int64],
+    slopes: NDArray[np.float32],
+    sums: NDArray[np.float32],
+) -> None:
+    """The way back: share·slope of each of these ids is added to the sums of its neighbours."""
+    dim = slopes.shape[1]
+    slope = np.empty(dim, np.float32)
+    for n in range(len(ids)):
+        slope[:] = slopes[n]
+        for p in range(starts[ids[n]], starts[ids[n] + 1]):
+            total, share = sums[partners[p]], shares[p]
+            for d in range(dim):
+                total[d] += share * slope[d]

@@ -8,9 +8,9 @@ import torch
 
 from celrec import Planted, read
 from celrec.config.methods import METHODS, Request
+from celrec.embeddings import hash_gnn
 from celrec.embeddings.hash_code import HashCodeEmbedding
-from celrec.offline import hash_gnn
-from celrec.offline.hash_gnn import HashGnn, StraightThrough, hash_codes
+from celrec.embeddings.hash_gnn import HashGnn, StraightThrough, hash_codes
 
 QUICK = HashGnn(dim=8, steps=30)
 LONG = HashGnn()

@@ -1,0 +1,272 @@
+"""Configuration of offline training: the schedule, and each solver's hyperparameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch.optim import Optimizer
+
+from celrec.cel.reassignment import Reassignment
+from celrec.cel.split import Splitter
+from celrec.config.online import OnlineConfig
+from celrec.errors import CelrecError
+
+OPTIMISERS: dict[str, type[Optimizer]] = {
+    "gd": torch.optim.SGD,
+    "adam": torch.optim.Adam,
+    "adagrad": torch.optim.Adagrad,
+    "rmsprop": torch.optim.RMSprop,
+}
+PROJECTIONS = ("clip", "abs", "none")
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """When clusters split and re-form, and when training ends.
+
+    Every `split_every` steps a cluster is split, or the share `growth` of them; 0:
+    never. Members are reassigned every `reassign_every` steps up to step
+    `reassign_until` (0: to the end). Training runs for `steps` steps and is judged on
+    validation data every `validate_every`; it ends early after `patience` judgements
+    without a new best one, once all splits are done, or with `stop_growing` even
+    before: then validation data decide how many clusters there are. Without
+    `validate_growing` only states that have all their clusters are judged. A judgement is
+    a new best one if its error is lower by more than `least_gain` times the variance
+    of the targets.
+    """
+
+    steps: int = 2000
+    split_every: int = 10
+    growth: float = 0.0
+    reassign_every: int = 40
+    reassign_until: int = 0
+    validate_every: int = 50
+    patience: int = 10
+    stop_growing: bool = False
+    validate_growing: bool = True
+    least_gain: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "validate_every", "patience"):
+            if getattr(self, name) < 1:
+                raise CelrecError(f"{name} must be positive, not {getattr(self, name)}")
+        if self.stop_growing and not self.validate_growing:
+            raise CelrecError(
+                "stop_growing needs validation while clusters grow, but validate_growing=False; "
+                "take one of the two"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class DescentConfig:
+    """How rows move.
+
+    The loss is L = Σ (y − x)², summed, plus for each side λ/2·Σ‖row‖² and, for
+    clustered tables, `shrink_to_mean`·Σ‖row − mean row‖² and
+    `shrink_to_parent`·Σ‖row − its parent's row‖² along the split tree, and for mixed
+    tables `pull_to_anchor`/2·Σ‖row − the row it comes from‖². With
+    `average`, the slope of a shared row is divided by the number of ids that share
+    it; `penalty_inside` says whether that goes for the penalties too.
+
+    With `bounded`, the rate of a row is at most half of 1/curvature (half, since
+    both sides move at once): the steps of very active users and popular clusters,
+    which would otherwise overshoot and throw training back, are shortened, and
+    only those. With `per_row_start`, each row begins divided by its own largest value
+    instead of the table's.
+    """
+
+    optimiser: str = "gd"
+    learning_rate: float = 1e-4
+    l2: float = 1.0
+    shrink_to_mean: float = 0.0
+    shrink_to_parent: float = 0.0
+    average: bool = True
+    penalty_inside: bool = True
+    projection: str = "clip"
+    bounded: bool = False
+    pull_to_anchor: float = 50.0
+    l2_biases: float = 5.0
+    per_row_start: bool = False
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("optimiser", self.optimiser, tuple(OPTIMISERS)),
+            ("projection", self.projection, PROJECTIONS),
+        ):
+            if value not in known:
+                raise CelrecError(f"{name} must be one of {', '.join(known)}, not {value!r}")
+        for name in ("pull_to_anchor", "l2_biases"):
+            if not getattr(self, name) >= 0:
+                raise CelrecError(f"{name} must not be negative, not {getattr(self, name)}")
+
+    def stronger(self, factor: float) -> DescentConfig:
+        """The same with penalties so many times as strong."""
+        return replace(self, l2=factor * self.l2)
+
+
+@dataclass(frozen=True, slots=True)
+class ComposedConfig:
+    """How tables learn whose ids do not have one row each.
+
+    With the other side fixed, the squared error depends on a vector v only by its normal
+    equations, vᵀ·D·v − 2·dᵀ·v. They are summed up once in a sweep, and `steps` steps of Adam
+    with this `learning_rate`, then with falling ones, lower their sum over all ids plus
+    σ²·`l2`·‖parameters‖²: none of them looks at an interaction.
+    """
+
+    steps: int = 20
+    learning_rate: float = 0.05
+    l2: float = 0.1
+    decay: float = 0.97
+    """What the learning rate is multiplied by after each sweep."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "learning_rate"):
+            if not getattr(self, name) > 0:
+                raise CelrecError(f"{name} must be positive, not {getattr(self, name)}")
+        if not self.l2 >= 0:
+            raise CelrecError(f"l2 must not be negative, not {self.l2}")
+        if not 0 < self.decay <= 1:
+            raise CelrecError(f"decay must lie in (0, 1], not {self.decay}")
+
+
+@dataclass(frozen=True, slots=True)
+class LeastSquaresConfig:
+    """How rows are solved for.
+
+    Given the other side, the rows of one side are ridge solutions
+
+        b = (Σ n·a·aᵀ + Λ)⁻¹ (Σ s·a + Λ·anchor)
+
+    over pairs of rows with n interactions and a sum of residuals s. The anchor of a
+    personalised row is the row that it comes from, that of others the mean row of
+    their table as it was, and that of clusters 0. Λ is `l2_users`·I for users and
+    σ²·`l2_items`·I for items, σ² being the variance of the targets: so users carry
+    the unit of the ratings, and ratings on any scale are treated alike.
+
+    With `uncertainty` this is variational Bayes: a·aᵀ becomes a·aᵀ + Cov(a), since
+    a row with little data is known badly and must not be relied upon; σ² becomes
+    the expected error after each sweep, and Λ = σ²·E[(b − anchor)(b − anchor)ᵀ]⁻¹
+    for tables that are not clustered. Covariances take `dim`² numbers for each row.
+
+    `non_negative` keeps all values at or above 0, by coordinate descent. Tables whose
+    ids do not have one row each learn as `composed` says, from the same equations.
+    """
+
+    l2_users: float = 5.0
+    l2_items: float = 1.0
+    l2_biases: float = 5.0
+    uncertainty: bool = True
+    non_negative: bool = False
+    composed: ComposedConfig = field(default_factory=ComposedConfig)
+    strength: float = 1.0
+    """How many times as noisy targets are taken to be as they seem to be: σ², with all that it
+    multiplies, becomes so many times as large."""
+
+    def __post_init__(self) -> None:
+        for name in ("l2_users", "l2_items", "strength"):
+            if not getattr(self, name) > 0:
+                raise CelrecError(f"{name} must be positive, not {getattr(self, name)}")
+        if not self.l2_biases >= 0:
+            raise CelrecError(f"l2_biases must not be negative, not {self.l2_biases}")
+
+    def stronger(self, factor: float) -> LeastSquaresConfig:
+        """The same with penalties so many times as strong."""
+        return replace(self, strength=factor * self.strength)
+
+
+@dataclass(frozen=True, slots=True)
+class MinibatchConfig:
+    """How a recommender is trained by Adam on mini-batches.
+
+    A step is a round: the share 1/`rounds` of the interactions, in batches of `batch`, or
+    of fewer where there are few, so that a round has at least four. The loss of a batch
+    is the mean over its interactions plus `l2`·‖row − anchor‖² for the row of each id
+    that is looked up as user, item or in a further column. The anchor is the row that
+    training goes on from, 0 if it begins anew. What is judged and left is the average
+    over steps that forgets as `averaging` says.
+
+    Clusters are judged by at most `per_id` interactions of each id, among `candidates`.
+    """
+
+    learning_rate: float = 5e-3
+    batch: int = 2048
+    rounds: int = 10
+    l2: float = 0.0
+    averaging: float = 0.999
+    spread: float = 0.05
+    """The standard deviation of the values that rows begin with."""
+    per_id: int = 15
+    candidates: int = 5
+
+    def __post_init__(self) -> None:
+        for name in ("learning_rate", "batch", "rounds", "spread", "per_id", "candidates"):
+            if not getattr(self, name) > 0:
+                raise CelrecError(f"{name} must be positive, not {getattr(self, name)}")
+        if not self.l2 >= 0:
+            raise CelrecError(f"l2 must not be negative, not {self.l2}")
+        if not 0 <= self.averaging < 1:
+            raise CelrecError(f"averaging must lie in [0, 1), not {self.averaging}")
+
+    def stronger(self, factor: float) -> MinibatchConfig:
+        """The same with penalties so many times as strong."""
+        return replace(self, l2=factor * self.l2)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeConfig:
+    """How leaves, tree and users are learned together.
+
+    One step lowers, over the users' rows a, then the items' leaves b, then the tree,
+
+        ½·Σ (x − a·b)² + λ/2·Σ‖a‖² + μ/2·(Σ_j ‖b_j − c_{s(j)}‖² + Σ_k ‖c_k − r‖²)
+
+    over a, b ≥ 0; λ is `l2_users`, μ the `pull` of the table. Rows are found by at most
+    `iterations` of ADMM, whose duals go on from step to step. In the first `warm_up` steps
+    there is no tree yet and leaves are drawn to 0 with λ; it then begins by k-means++.
+    """
+
+    l2_users: float = 20.0
+    iterations: int = 5
+    tolerance: float = 1e-3
+    warm_up: int = 10
+    strength: float = 1.0
+    """What λ and μ are multiplied by."""
+
+    def __post_init__(self) -> None:
+        for name in ("l2_users", "iterations", "tolerance", "strength"):
+            if not getattr(self, name) > 0:
+                raise CelrecError(f"{name} must be positive, not {getattr(self, name)}")
+
+    def stronger(self, factor: float) -> TreeConfig:
+        """The same with penalties so many times as strong."""
+        return replace(self, strength=factor * self.strength)
+
+
+NOTHING, ROWS, CLUSTERS = "nothing", "rows", "clusters"
+"""There is none; clusters and rows, and with them predictions; clusters alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineConfig:
+    """All that offline training of CEL can be told."""
+
+    solver: DescentConfig | LeastSquaresConfig | MinibatchConfig | TreeConfig | OnlineConfig = (
+        field(default_factory=DescentConfig)
+    )
+    schedule: Schedule = field(default_factory=Schedule)
+    personal: Schedule = field(default_factory=Schedule)
+    """For the time after rows have been personalised."""
+    splitter: Splitter = field(default_factory=Splitter)
+    reassignment: Reassignment = field(default_factory=Reassignment)
+    criterion: str = "interactions"
+    rank: int = 64
+    """The length of a row, unless somebody asks for another."""
+    takes_over: str = NOTHING
+    """What a network takes over from a factorisation, which finds the clusters: see above."""
+    seed: int = 0
+
+    def stronger(self, factor: float) -> OfflineConfig:
+        """The same with penalties so many times as strong."""
+        return replace(self, solver=self.solver.stronger(factor))

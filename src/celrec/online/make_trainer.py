@@ -1,0 +1,93 @@
+"""The trainer of an online configuration, and the rows that it starts from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from celrec.config.online import OnlineConfig
+from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.embedding import SharedRows
+from celrec.embeddings.personal import PersonalEmbedding
+from celrec.embeddings.posterior import PosteriorEmbedding
+from celrec.models.losses import LOSSES
+from celrec.online.hard_clusters import HardClusterTrainer
+from celrec.online.mixtures import MixtureTrainer
+from celrec.online.personal import PersonalTableTrainer
+from celrec.online.plain_tables import ComposedTableTrainer, RowTableTrainer
+from celrec.online.table_trainer import TableTrainer
+from celrec.online.trainer import OnlineTrainer
+from celrec.recommender.id_model import IdModel
+from celrec.runtime.memory_budget import MemoryBudget
+
+
+def make_trainer(
+    config: OnlineConfig, model: IdModel, budget: MemoryBudget | None = None
+) -> OnlineTrainer:
+    """A trainer of all tables of a model, with what is kept of ids in a memory `budget`."""
+    tables = model.whole_tables
+    sides: dict[str, TableTrainer] = {}
+    for place, (name, whole) in enumerate(tables.items()):
+        table, shared = whole, config.shared
+        if isinstance(whole, PersonalEmbedding):
+            rate = config.beside_own * shared.learning_rate
+            table, shared = whole.shared, replace(shared, learning_rate=rate)
+        if isinstance(table, PosteriorEmbedding):
+            sides[name] = MixtureTrainer(
+                name,
+                table,
+                shared,
+                config.temperature,
+                merge_within=config.moving.merge_within,
+                seed=config.seed,
+                budget=budget,
+            )
+        elif isinstance(table, ClusteredEmbedding):
+            sides[name] = HardClusterTrainer(
+                name,
+                table,
+                shared,
+                config.moving,
+                place,
+                len(tables),
+                moments=config.replay or model.history_length > 0,
+                conversions=model.loss is LOSSES["cross-entropy"],
+                seed=config.seed,
+                budget=budget,
+            )
+        elif isinstance(table, SharedRows) and not table.needs_gradients:
+            sides[name] = RowTableTrainer(
+                name, table, config.plain, spread=config.small, seed=config.seed, budget=budget
+            )
+        else:
+            sides[name] = ComposedTableTrainer(name, table, config.plain)
+        if isinstance(whole, PersonalEmbedding):
+            sides[name] = PersonalTableTrainer(
+                sides[name], whole, config.own, config.own_above, place, budget
+            )
+    return OnlineTrainer(model, sides, config.network_rate, replay=config.replay, budget=budget)
+
+
+@torch.no_grad()
+def initialise_tables(config: OnlineConfig, model: IdModel, mean: float) -> None:
+    """Draw the first rows of all tables; `mean` is about the mean of the targets.
+
+    Rows of a non-negative factorisation are such that predictions are about the mean.
+    """
+    generator = torch.Generator().manual_seed(config.seed)
+    scalars = model.model.extra_columns
+    for whole in model.whole_tables.values():
+        table = whole.shared if isinstance(whole, PersonalEmbedding) else whole
+        spread = config.spread if isinstance(table, PosteriorEmbedding) else config.small
+        for weight in table.parameters():
+            if not isinstance(table, PosteriorEmbedding | SharedRows):
+                break  # they know best what to begin with
+            if config.plain.non_negative:
+                level = (max(mean, 0.0) / table.embedding_dim) ** 0.5
+                weight.normal_(1, config.spread, generator=generator).abs_().mul_(level)
+                continue
+            weight.normal_(0, spread, generator=generator)
+            if scalars and isinstance(table, PosteriorEmbedding):
+                weight[:, -scalars:].normal_(0, config.scalars, generator=generator)
+    model.model.set_mean(model.loss.output(mean))
