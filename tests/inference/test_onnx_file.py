@@ -1,8 +1,9 @@
+import sys
+
 import pytest
 
 from celrec import CelrecError
 from celrec.config.plan import Plan
-from celrec.inference import graph_files as onnx_file
 from celrec.inference.graph_files import program_of, write_onnx
 from celrec.inference.scorer import Scorer
 from tests.inference.small_models import small_log, small_model
@@ -13,7 +14,8 @@ def program(embedding):
 
 
 def test_packages_that_are_missing_are_named_with_the_remedy(monkeypatch, tmp_path):
-    monkeypatch.setattr(onnx_file, "find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(CelrecError, match=r"needs onnx and onnxscript.*pip install 'celrec\[exp"):
         write_onnx(tmp_path / "model.onnx", program("full"), "{}")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -147,6 +146,10 @@ def _resident() -> dict[str, int]:
         _, resident, files, *_ = map(int, told.read_text().split())
         page = os.sysconf("SC_PAGE_SIZE")
         return {"resident": resident * page, "anonymous": (resident - files) * page}
+    try:
+        import resource
+    except ImportError:  # Windows
+        return {}
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     most *= 1 if sys.platform == "darwin" else 1024
     return {"resident": most, "anonymous": most}

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from celrec.errors import CelrecError
+from celrec.runtime.extras import require_extra
+
+if TYPE_CHECKING:
+    from reproduce.runner import Progress
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
@@ -18,45 +27,88 @@ def reproduce(
         typer.Argument(metavar="NAME...", help="Tables and figures, or all; none: list them."),
     ] = None,
     results: Annotated[
-        Path, typer.Option(help="The folder of the results; what it holds is not done again.")
+        Path,
+        typer.Option(help="The folder of the results; cells that it holds are not trained again."),
     ] = Path("results"),
     quick: Annotated[
         bool,
         typer.Option(
-            "--quick", help="One fold, few steps, nothing tuned; kept apart, in RESULTS/quick."
+            "--quick",
+            help="One fold, few steps, no hyperparameter search; kept apart, in RESULTS/quick.",
         ),
     ] = False,
     workers: Annotated[
         int, typer.Option(help="How many cells run side by side, a thread each.")
     ] = 2,
     show: Annotated[
-        bool, typer.Option("--show", help="Show what there is, and train nothing.")
+        bool, typer.Option("--show", help="Show the results so far, and train nothing.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Make tables and figures of the paper anew, and show them beside the paper's numbers.
+    """Reproduce tables and figures of the paper, and show them beside the paper's numbers.
 
-    Finished cells are kept at once: stop it at any time, and give the same command again.
+    Finished cells are kept at once: stop it at any time, and give the same command again. It is
+    part of the repository, not of the installed package.
 
     Example: celrec reproduce table2-nmf --quick
     """
-    from celrec.cli._reproducing import reproducing
-    from reproduce.registry import NAMES, find_experiment
-    from reproduce.runner import Runner
+    try:
+        from reproduce.registry import NAMES, find_experiment
+        from reproduce.runner import Runner
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "reproduce":
+            raise
+        raise CelrecError(
+            "reproduce: the paper's experiments are in the repository, not in this package; "
+            "clone the repository and run `make install` in it"
+        ) from error
 
     if not names:
         for name in NAMES:
             typer.echo(f"{name:14}  {find_experiment(name).title}")
         return
-    asked = [name for given in names for name in (NAMES if given == "all" else [given])]
-    experiments = [find_experiment(name) for name in dict.fromkeys(asked)]
+    requested = [name for given in names for name in (NAMES if given == "all" else [given])]
+    experiments = [find_experiment(name) for name in dict.fromkeys(requested)]
+    require_extra("reproduce", "report", "matplotlib")
     runner = Runner(results, quick=quick, workers=workers)
     for experiment in experiments:
         if not show:
-            with reproducing() as tell:
-                runner.run(experiment, tell)
+            with _progress_bar() as update:
+                runner.run(experiment, update)
         report = runner.report(experiment)
         if as_json:
             typer.echo(json.dumps({"name": experiment.name, **asdict(report)}))
         else:
             typer.echo(report.markdown())
+
+
+@contextmanager
+def _progress_bar() -> Iterator[Callable[[Progress], None]]:
+    """A bar on standard error that shows the cells and an estimate of the time left."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[remaining]}"),
+    )
+    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=None, remaining="")
+
+        def update(progress: Progress) -> None:
+            seconds = progress.seconds_left
+            remaining = "" if seconds is None else f"about {timedelta(seconds=round(seconds))} left"
+            bar.update(
+                task,
+                description=progress.experiment,
+                completed=progress.finished,
+                total=progress.named,
+                remaining=remaining,
+            )
+
+        yield update

@@ -15,11 +15,7 @@ from pathlib import Path
 
 from celrec.data.text_source import Progress
 from celrec.errors import CelrecError
-
-try:
-    import fcntl
-except ImportError:  # Windows, where two downloads of one file are not kept apart
-    fcntl = None  # type: ignore[assignment]
+from celrec.runtime.file_lock import lock_file
 
 _CHUNK = 1 << 18
 _TIMEOUT = 30.0
@@ -148,14 +144,13 @@ def _alone(part: Path) -> Iterator[None]:
             "set CELREC_CACHE to a folder that you may write to"
         ) from error
     with file:
-        if fcntl is not None:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise CelrecError(
-                    f"{part}: another process is fetching this file; wait for it"
-                ) from error
-            part.touch()  # if another process has just finished with it and moved it away
+        try:
+            lock_file(file, wait=False)
+        except OSError as error:
+            raise CelrecError(
+                f"{part}: another process is fetching this file; wait for it"
+            ) from error
+        part.touch()  # if another process has just finished with it and moved it away
         try:
             yield
         finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from celrec.errors import CelrecError
+from celrec.runtime.file_lock import lock_file
 
 _BEGIN = b'{"cell": '
 
@@ -60,7 +60,7 @@ class CellFile:
         text = json.dumps({"cell": cell, "found": found})
         if self._path is not None:
             with _writable(self._path), self._path.open("a+b") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)  # others may be writing other cells
+                lock_file(file, wait=True)  # others may be writing other cells
                 file.truncate(_whole(self._path.read_bytes()))
                 file.write(text.encode() + b"\n")
                 file.flush()

@@ -8,16 +8,18 @@ from pathlib import Path
 from celrec.errors import CelrecError
 from celrec.evaluation.comparison import CLUSTERED, FULL, ComparisonRow
 from celrec.runtime.atomic import atomic_file
+from celrec.runtime.extras import require_extra
 
 _NAMES = {"mse": "test MSE", "auc": "test AUC"}
 _KINDS = ("png", "svg", "pdf")
 
 
 def picture_kind(path: Path) -> str:
-    """The form of a picture that its name says, or a complaint."""
+    """The format that the file name asks for; an error if it cannot be drawn."""
     kind = path.suffix.removeprefix(".").lower()
     if kind not in _KINDS:
         raise CelrecError(f"{path}: pictures end in {', '.join(_KINDS)}; name one of these")
+    require_extra("pictures", "report", "matplotlib")
     return kind
 
 

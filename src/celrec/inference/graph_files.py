@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -21,6 +20,7 @@ from celrec.config.plan import Plan
 from celrec.errors import CelrecError
 from celrec.inference.scorer import Scorer
 from celrec.recommender.model import Model
+from celrec.runtime.extras import require_extra
 
 _TALKATIVE = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
 
@@ -45,7 +45,6 @@ OUTPUT = "prediction"
 """The name of what a graph puts out."""
 ONNX_ABOUT = "celrec"
 """The key of the metadata that tell what a graph is."""
-_NEEDED = ("onnx", "onnxscript")
 
 
 def write_onnx(path: Path, program: ExportedProgram, about: str) -> None:
@@ -55,11 +54,7 @@ def write_onnx(path: Path, program: ExportedProgram, about: str) -> None:
     Of a model of more than 1.5 GB the numbers are in a file beside it, `model.onnx.data`: one
     file of this format can hold no more than 2 GB.
     """
-    if missing := [name for name in _NEEDED if find_spec(name) is None]:
-        raise CelrecError(
-            f"format 'onnx' needs {' and '.join(missing)}, not installed here; "
-            "pip install 'celrec[export]'"
-        )
+    require_extra("format 'onnx'", "export", "onnx", "onnxscript")
     from onnx.checker import check_model
 
     names = {name: {0: "batch"} for name in program.example_inputs[1]}

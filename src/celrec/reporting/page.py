@@ -8,9 +8,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-
 from celrec.reporting.cards import METRICS, cards, lead
 from celrec.reporting.compared_models import MEANS, RUN, comparison_picture
 from celrec.reporting.contents import Contents
@@ -37,6 +34,9 @@ _SECTIONS = {
 
 def page(contents: Contents) -> str:
     """The page, with all that it needs inside; the same for the same contents."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
     environment = Environment(
         loader=FileSystemLoader(_FOLDER),
         autoescape=True,

@@ -13,6 +13,7 @@ from celrec.reporting.page import page
 from celrec.reporting.run_comparison import RunComparison, Watched, unwatched
 from celrec.runs.run_folder import load_run
 from celrec.runtime.atomic import atomic_file
+from celrec.runtime.extras import require_extra
 
 NAME = "report.html"
 """The file in the run folder, unless another is asked for."""
@@ -52,6 +53,7 @@ def write_report(
     `recommend` tells the best items of a model. A full embedding is trained for comparison unless
     one is kept in the folder, or `reference` is not wanted.
     """
+    require_extra("report", "report", "jinja2")
     place = Path(folder)
     run = load_run(place)
     path = place / NAME if out is None else Path(out)

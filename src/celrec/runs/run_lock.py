@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 from pathlib import Path
 from typing import IO
 
 from celrec.errors import CelrecError
+from celrec.runtime.file_lock import lock_file
 
 _OWN = {"lock", "rejected.jsonl", "checkpoints", "seen", "journal"}
 
@@ -23,7 +23,7 @@ class RunLock:
                 "choose a folder that you may write to"
             ) from error
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(self._file, wait=False)
         except OSError as error:
             self._file.close()
             raise CelrecError(
