@@ -313,7 +313,7 @@ import torch
 from torch import distributed, nn, optim
 import celrec
 from celrec.cel.evidence import DistributedEvidence
-from tests.clustering import test_plug_in as here
+from tests.cel import test_plug_in as here
 
 rank, folder = int(sys.argv[1]), sys.argv[2]
 torch.set_num_threads(1)

@@ -235,7 +235,9 @@ def test_every_parameter_takes_part(make_network):
     model = slow.shaken(make_network())
     model(*sample(model, (20, 1), (20, 5))).sum().backward()
     for name, value in model.named_parameters():
-        if not name.startswith("next_item."):  # that of DIEN is for another loss
+        # That of DIEN is for another loss, and a softmax cancels what it adds to all scores alike:
+        # the slope of the last bias of attention is nothing but rounding.
+        if not name.startswith("next_item.") and name != "attention.rest.3.bias":
             assert value.grad.any(), name
 
 

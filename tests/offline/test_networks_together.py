@@ -21,7 +21,7 @@ import sys
 import torch
 from torch import distributed
 from celrec.runtime.communicator import Ranks
-from tests.training import test_networks_together as here
+from tests.offline import test_networks_together as here
 
 rank, size, folder, name, script = int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:]
 torch.set_num_threads(1)

@@ -16,7 +16,7 @@ import sys
 import torch
 from torch import distributed
 from celrec.runtime.communicator import Ranks
-from tests.training import test_together as here
+from tests.offline import test_together as here
 
 rank, size, folder, name = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
 torch.set_num_threads(1)

@@ -25,7 +25,7 @@ import sys
 import torch
 from torch import distributed
 from celrec.runtime.communicator import Ranks
-from tests.clustering import test_share as here
+from tests.runtime import test_share as here
 
 rank, size, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 torch.set_num_threads(1)

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import (
@@ -18,7 +18,8 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from celrec.data.datasets.library import LabelledProgress
+if TYPE_CHECKING:
+    from celrec.data.datasets.library import LabelledProgress
 
 
 @contextmanager
