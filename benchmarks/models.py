@@ -30,7 +30,7 @@ from celrec.offline.minibatch import MinibatchDescent
 from celrec.offline.samples import Samples
 from celrec.offline.training import OfflineTraining
 from celrec.recommender.batch import Batch
-from celrec.recommender.id_model import IdModel
+from celrec.recommender.model import Model
 from celrec.runtime.threads import flushed_denormals
 
 _DIM, _BATCH, _CANDIDATES, _LENGTH = 64, 2048, 50, 20
@@ -85,7 +85,7 @@ def training_steps(log: Interactions, kind: str, rows: int) -> tuple[float, floa
             batches = [_by_rows(batch, rows) for batch in batches]
 
         def step(
-            model: IdModel = model,
+            model: Model = model,
             optimizer: torch.optim.Adam = optimizer,
             batches: list = batches,
         ) -> None:

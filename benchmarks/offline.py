@@ -25,24 +25,26 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.offline.gradient_descent import GradientDescent
 from celrec.offline.training import OfflineTraining
-from celrec.recommender.factorisation import Factorisation
+from celrec.recommender.batch import Batch
+from celrec.recommender.initial_factors import initialise_factors
+from celrec.recommender.model import Model
 from celrec.runtime.threads import flushed_denormals
 
 _RANK, _STEPS = 64, 1500
 _HOW = DescentConfig(l2=4.0, shrink_to_mean=500.0)
 
 
-def make(log: Interactions, clusters: int, started: bool) -> Factorisation:
+def make(log: Interactions, clusters: int, started: bool) -> Model:
     items = ClusteredEmbedding(log.num_items, _RANK, max_clusters=clusters)
     if started:  # all clusters active from the beginning, at random
         order = torch.randperm(log.num_items, generator=torch.Generator().manual_seed(0))
         items.start_from(order % clusters)
-    model = Factorisation(FullEmbedding(log.num_users, _RANK), items)
-    model.initialise(torch.Generator().manual_seed(0))
+    model = Model(FullEmbedding(log.num_users, _RANK), items)
+    initialise_factors(model, torch.Generator().manual_seed(0))
     return model
 
 
-def plain_step(model: Factorisation, log: Interactions) -> Callable[[], None]:
+def plain_step(model: Model, log: Interactions) -> Callable[[], None]:
     user = torch.from_numpy(log.user.astype(np.int64))
     item = torch.from_numpy(log.item.astype(np.int64))
     target = torch.tensor(log.target)
@@ -50,7 +52,7 @@ def plain_step(model: Factorisation, log: Interactions) -> Callable[[], None]:
 
     def step() -> None:
         optimizer.zero_grad()
-        (model(user, item) - target).square().sum().backward()
+        (model(Batch.pairs(user, item)) - target).square().sum().backward()
         optimizer.step()
 
     return step

@@ -27,7 +27,8 @@ from celrec.data.seen_items import SeenItems
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.inference.top_k import TopK
-from celrec.recommender.factorisation import Factorisation
+from celrec.recommender.initial_factors import initialise_factors
+from celrec.recommender.model import Model
 
 ITEMS, CLUSTERS, USERS, DIM, K = 1_000_000, 10_000, 10_000, 64, 10
 _TURN = 1_000
@@ -35,14 +36,14 @@ _BLOCK = 256, 16_384  # users and items at once, the fastest of those tried for 
 Search = Callable[[NDArray[np.int64]], NDArray[np.float32]]
 
 
-def make_model(rng: np.random.Generator) -> Factorisation:
+def make_model(rng: np.random.Generator) -> Model:
     share = rng.pareto(1.5, CLUSTERS) + 0.1
     labels = rng.choice(CLUSTERS, ITEMS, p=share / share.sum())
     labels[:CLUSTERS] = np.arange(CLUSTERS)
     items = ClusteredEmbedding(ITEMS, DIM, max_clusters=CLUSTERS)
     items.start_from(torch.from_numpy(labels))
-    model = Factorisation(FullEmbedding(USERS, DIM), items)
-    model.initialise(torch.Generator().manual_seed(0))
+    model = Model(FullEmbedding(USERS, DIM), items)
+    initialise_factors(model, torch.Generator().manual_seed(0))
     # As means over members they would be nearly alike.
     items.weight.data.normal_(generator=torch.Generator().manual_seed(1)).abs_()
     return model

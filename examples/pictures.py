@@ -17,7 +17,7 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.evaluation.cell_file import CellFile
 from celrec.evaluation.cluster_diagnostics import adjusted_rand_index
 from celrec.offline.least_squares import AlternatingLeastSquares
-from celrec.recommender.factorisation import Factorisation
+from celrec.recommender.model import Model
 from reproduce.drawing import COLOURS, MARKERS, drawing
 from reproduce.registry import find_experiment
 from reproduce.trial_table import TrialTable
@@ -34,7 +34,7 @@ def draw_split(folder: Path) -> None:
     group = planted.item_cluster[log.item_ids.ids.to_numpy()]
     items = celrec.ClusteredEmbedding(log.num_items, 2, max_clusters=4)
     items.start_from(torch.from_numpy(np.maximum(group - 1, 0)))  # the first two are together
-    model = Factorisation(FullEmbedding(log.num_users, 2), items)
+    model = Model(FullEmbedding(log.num_users, 2), items)
     solver = AlternatingLeastSquares(model, log, LeastSquaresConfig())
     solver.start(0)
     for _ in range(20):

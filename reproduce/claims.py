@@ -21,7 +21,6 @@ from celrec.evaluation.cluster_diagnostics import eigenvalue_ratio
 from celrec.offline.factorisation_solver import DotProductEvidence
 from celrec.offline.fit import Fit
 from celrec.offline.training import OfflineTraining
-from celrec.recommender.factorisation import Factorisation
 from celrec.recommender.model import Model
 from celrec.runtime.threads import flushed_denormals
 from reproduce.ablations import DESCENT, PRESETS, ROWS, SOLVERS_NOTE, plain, theirs
@@ -53,7 +52,6 @@ _RATIOS = {
 @torch.no_grad()
 def left_empty(model: Model, split: Split) -> float:
     """The share of the clusters that would be empty if all items chose what fits them best."""
-    assert isinstance(model, Factorisation)  # noqa: S101  (the plans below have no network)
     evidence = DotProductEvidence(model, split.train_and_valid(), "items")
     active = evidence.interactions() > 0
     chosen = evidence.losses()[active].argmin(1)

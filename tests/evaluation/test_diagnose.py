@@ -11,7 +11,7 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.evaluation.cluster_diagnostics import ClusterDiagnostics, diagnose, eigenvalue_ratio
-from celrec.recommender.factorisation import Factorisation
+from celrec.recommender.model import Model
 
 DIM = 3
 
@@ -34,11 +34,7 @@ def clustered(log, clusters=4):
 
 def model_of(log, items, biased=False):
     users = FullEmbedding(log.num_users, DIM)
-    return (
-        Factorisation(*map(BiasedEmbedding, (users, items)))
-        if biased
-        else Factorisation(users, items)
-    )
+    return Model(*map(BiasedEmbedding, (users, items))) if biased else Model(users, items)
 
 
 def ratio_slowly(model, log, rows, skip=()):

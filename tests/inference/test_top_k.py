@@ -25,7 +25,8 @@ from celrec.inference import top_k
 from celrec.inference.scores import LinearScores, NetworkScores
 from celrec.inference.top_k import TopK
 from celrec.models.registry import MODELS
-from celrec.recommender.factorisation import Factorisation
+from celrec.recommender.batch import Batch
+from celrec.recommender.model import Model
 
 USERS, ITEMS = 9, 40
 PRIORITY = np.arange(ITEMS) * 7 % 11  # with equal ones
@@ -184,10 +185,10 @@ def test_clusters_with_rows_of_their_own_and_packed_ones_find_the_best(log):
     torch.nn.init.normal_(mixed.weight)
     packed = QuantisedEmbedding(ClusteredEmbedding(ITEMS, 4, max_clusters=6), packed=True)
     for items in (mixed, packed, shared):
-        check(Factorisation(users, items), log)
+        check(Model(users, items), log)
     biased = BiasedEmbedding(mixed)
     torch.nn.init.normal_(biased.bias)
-    check(Factorisation(BiasedEmbedding(users), biased), log)
+    check(Model(BiasedEmbedding(users), biased), log)
 
 
 # The order of equals: with numbers of few bits, all scores are exact.
@@ -217,7 +218,7 @@ def cases(draw):
         table = MixedEmbedding.personalise(shared, torch.zeros(items).bool().index_fill(0, own, 1))
     if kind == "biased":
         table, people = BiasedEmbedding(shared), BiasedEmbedding(people)
-    model = Factorisation(people, table)
+    model = Model(people, table)
     seed = draw(st.integers(0, 2**31))
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -243,7 +244,7 @@ def test_filters_and_ties_are_those_of_a_sort(case, k):
     out |= set(banned or ())
     for row, user in enumerate(asked):
         with torch.no_grad():
-            scores = model(torch.full((items,), user), torch.arange(items)).tolist()
+            scores = model(Batch.pairs(torch.full((items,), user), torch.arange(items))).tolist()
         gone = out | {item for who, item in pairs if who == user}
         expected = slow_best(scores, priority, k, gone)
         assert best.items[row].tolist() == expected + [-1] * (k - len(expected))
@@ -281,7 +282,7 @@ def test_the_own_cluster_comes_first_by_priority_and_biases_do_not_count():
     table.weight.data.copy_(torch.tensor([[1.0, 0.0], [-1.0, 0.1], [2.0, 0.5]]))
     items = BiasedEmbedding(table)
     items.bias.data.copy_(torch.tensor([5.0, 0, 9, 1, 2, 3, 0]))
-    model = Factorisation(BiasedEmbedding(FullEmbedding(2, 2)), items)
+    model = Model(BiasedEmbedding(FullEmbedding(2, 2)), items)
     found = TopK(model, [1, 3, 2, 0, 4, 0]).similar([0, 5], 5)
     assert found.items.tolist() == [[1, 2, 5, 4, 3], [1, 2, 0, 4, 3]]
     assert found.scores[0, :2].tolist() == [1, 1]
@@ -289,7 +290,7 @@ def test_the_own_cluster_comes_first_by_priority_and_biases_do_not_count():
 
 def test_recency_can_be_the_priority_as_well_as_popularity():
     table = ClusteredEmbedding(5, 1, max_clusters=1)
-    model = Factorisation(FullEmbedding(1, 1), table)
+    model = Model(FullEmbedding(1, 1), table)
     seen = SeenItems()
     seen.add([0, 1, 2, 3, 4], [3, 1, 3, 3, 0])
     popular = TopK(model, np.array([1, 1, 0, 3, 0])).recommend([-1], 5).items
@@ -326,7 +327,7 @@ def test_memory_is_bounded_however_many_users_ask():
     items, users = 20_000, 20_000
     table = ClusteredEmbedding(items, 8, max_clusters=2_000)
     table.start_from(torch.arange(items) % 2_000)
-    top = TopK(Factorisation(FullEmbedding(users, 8), table), np.zeros(items))
+    top = TopK(Model(FullEmbedding(users, 8), table), np.zeros(items))
     top.recommend([0])
     most = []
     for count in (2_000, users):
@@ -415,7 +416,7 @@ def test_a_network_looks_at_the_history_that_it_is_told(log, monkeypatch):
 
 
 def test_mistakes_are_told():
-    model = Factorisation(FullEmbedding(2, 1), FullEmbedding(3, 1))
+    model = Model(FullEmbedding(2, 1), FullEmbedding(3, 1))
     top = TopK(model, [1, 2, 3])
     for wrong, told in (
         (lambda: TopK(model, [[1, 2, 3]]), "priority must be a number for each item"),
@@ -436,7 +437,7 @@ def test_mistakes_are_told():
 
 
 def test_nobody_and_nothing_is_no_mistake():
-    model = Factorisation(FullEmbedding(2, 1), FullEmbedding(3, 1))
+    model = Model(FullEmbedding(2, 1), FullEmbedding(3, 1))
     top = TopK(model, [1, 2, 3])
     assert top.recommend([]).items.shape == (0, 10)
     assert top.similar([]).items.shape == (0, 10)
@@ -446,7 +447,7 @@ def test_nobody_and_nothing_is_no_mistake():
 
 
 def test_scores_that_are_no_numbers_win_nothing():
-    model = Factorisation(FullEmbedding(1, 1), FullEmbedding(3, 1))
+    model = Model(FullEmbedding(1, 1), FullEmbedding(3, 1))
     model.users.weight.data.fill_(1)
     model.items.weight.data[:3, 0] = torch.tensor([1.0, float("nan"), 2.0])
     assert TopK(model, [1, 2, 3]).recommend([0], 3).items.tolist() == [[2, 0, -1]]

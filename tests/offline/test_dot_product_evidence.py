@@ -13,7 +13,7 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.offline import factorisation_solver as module
 from celrec.offline.factorisation_solver import DotProductEvidence
 from celrec.offline.residuals import Residuals
-from celrec.recommender.factorisation import Factorisation
+from celrec.recommender.model import Model
 from tests.data.logs import logs
 
 
@@ -30,7 +30,7 @@ def clustered(size, seed, clusters=3):
 def test_both_sides_agree_with_autograd(log, seed, share_users):
     torch.manual_seed(seed)
     users = clustered(log.num_users, seed) if share_users else FullEmbedding(log.num_users, 4)
-    model = Factorisation(users, clustered(log.num_items, seed + 1))
+    model = Model(users, clustered(log.num_items, seed + 1))
     ids = torch.from_numpy(log.user.astype(np.int64)), torch.from_numpy(log.item.astype(np.int64))
     target = torch.tensor(log.target)
 
@@ -51,7 +51,7 @@ def test_both_sides_agree_with_autograd(log, seed, share_users):
 
 
 def biased(users, items):
-    model = Factorisation(BiasedEmbedding(users), BiasedEmbedding(items))
+    model = Model(BiasedEmbedding(users), BiasedEmbedding(items))
     with torch.no_grad():
         for bias in model.biases:
             bias.normal_()
@@ -65,7 +65,7 @@ def test_with_biases_the_evidence_is_that_of_a_plain_model_on_what_they_leave(
 ):
     torch.manual_seed(seed)
     users, items = clustered(log.num_users, seed), clustered(log.num_items, seed + 1)
-    model, plain = biased(users, items), Factorisation(users, items)
+    model, plain = biased(users, items), Model(users, items)
     residuals = Residuals(model, log)
     evidence = DotProductEvidence(model, log, side, residuals)
     evidence.losses()
@@ -108,7 +108,7 @@ def test_with_biases_both_sides_agree_with_autograd(log, seed, side):
 @given(logs(), st.integers(0, 9))
 def test_partners_are_the_mean_rows_of_those_interacted_with(log, seed):
     torch.manual_seed(seed)
-    model = Factorisation(FullEmbedding(log.num_users, 4), clustered(log.num_items, seed))
+    model = Model(FullEmbedding(log.num_users, 4), clustered(log.num_items, seed))
     members = torch.arange(log.num_items)
     means = DotProductEvidence(model, log, "items").partners(members)
     for item in range(log.num_items):
@@ -120,7 +120,7 @@ def test_partners_are_the_mean_rows_of_those_interacted_with(log, seed):
 def test_rows_with_an_unseen_id_do_not_count():
     train = read({"user": [1, 2, 2], "item": [1, 1, 2], "rating": [1.0, 2.0, 3.0]})
     more = read({"user": [1, 9, 2], "item": [1, 2, 9], "rating": [1.0, 2.0, 3.0]}, like=train)
-    model = Factorisation(FullEmbedding(2, 4), clustered(2, 0, clusters=2))
+    model = Model(FullEmbedding(2, 4), clustered(2, 0, clusters=2))
     with_biases = biased(FullEmbedding(2, 4), clustered(2, 0, clusters=2))
     for each in (model, with_biases):
         evidence = DotProductEvidence(each, more, "items")
@@ -131,7 +131,7 @@ def test_rows_with_an_unseen_id_do_not_count():
 
 def test_very_many_clusters_are_judged_a_few_at_a_time():
     log = Planted(rows=4000, users=30, items=300, dim=2).interactions()
-    model = Factorisation(FullEmbedding(log.num_users, 4), clustered(log.num_items, 0, 290))
+    model = Model(FullEmbedding(log.num_users, 4), clustered(log.num_items, 0, 290))
     assert model.items.num_rows > 2 * module._CANDIDATES
     predicted = (model.users.weight @ model.items.weight[:290].T).detach().double().numpy()
     expected = np.zeros((log.num_items, 290))
@@ -144,7 +144,7 @@ def test_losses_of_very_popular_items_keep_their_digits():
     rows = 200_000
     ratings = np.random.default_rng(0).normal(3.5, 1, rows).astype(np.float32)
     log = read({"user": np.arange(rows) % 1000, "item": np.zeros(rows, int), "rating": ratings})
-    model = Factorisation(FullEmbedding(log.num_users, 4), clustered(log.num_items, 0))
+    model = Model(FullEmbedding(log.num_users, 4), clustered(log.num_items, 0))
     users, items = (table.weight.detach().double() for table in (model.users, model.items))
     predicted = (users[torch.from_numpy(log.user.astype(int))] @ items[0]).numpy()
     expected = np.square(predicted - log.target.astype(np.float64)).sum()

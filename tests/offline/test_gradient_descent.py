@@ -17,7 +17,8 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.offline.factorisation_solver import DotProductEvidence
 from celrec.offline.gradient_descent import GradientDescent
-from celrec.recommender.factorisation import Factorisation
+from celrec.recommender.initial_factors import initialise_factors
+from celrec.recommender.model import Model
 from tests.offline.test_least_squares import assert_resumes
 from tests.offline.test_residuals import SlowBiases
 
@@ -88,8 +89,8 @@ class PlainDescent:
 
 def make(log, clusters, seed=0, dim=6):
     items = ClusteredEmbedding(log.num_items, dim, max_clusters=clusters)
-    model = Factorisation(FullEmbedding(log.num_users, dim), items)
-    model.initialise(torch.Generator().manual_seed(seed))
+    model = Model(FullEmbedding(log.num_users, dim), items)
+    initialise_factors(model, torch.Generator().manual_seed(seed))
     return model
 
 
@@ -188,7 +189,7 @@ def mixed_model(log, biased, seed=0):
     shared.start_from(torch.arange(log.num_items) % 4)
     warm = torch.arange(log.num_items) % 3 == 0
     sides = FullEmbedding(log.num_users, 6), MixedEmbedding.personalise(shared, warm)
-    return Factorisation(*map(BiasedEmbedding, sides)) if biased else Factorisation(*sides)
+    return Model(*map(BiasedEmbedding, sides)) if biased else Model(*sides)
 
 
 def test_bounded_steps_are_short_enough_for_a_strong_pull():
@@ -213,8 +214,8 @@ def test_going_on_from_a_saved_state_is_never_to_have_stopped(optimiser, kind, b
         if kind == "mixed":
             return mixed_model(log, biased, seed)
         tables = FullEmbedding(log.num_users, 6), ClusteredEmbedding(30, 6, max_clusters=30)
-        model = Factorisation(*map(BiasedEmbedding, tables)) if biased else Factorisation(*tables)
-        model.initialise(torch.Generator().manual_seed(seed))
+        model = Model(*map(BiasedEmbedding, tables)) if biased else Model(*tables)
+        initialise_factors(model, torch.Generator().manual_seed(seed))
         return model
 
     # Saved between two fits of the biases, and run beyond the next.
@@ -235,9 +236,9 @@ def test_the_collapsed_trajectory_is_the_plain_one_on_ml_100k():
 
 def test_averaging_with_a_row_for_each_id_is_plain_descent():
     log = Planted(rows=500, users=20, items=30, dim=3).interactions()
-    full = Factorisation(FullEmbedding(20, 4), FullEmbedding(30, 4))
-    full.initialise(torch.Generator().manual_seed(0))
-    single = Factorisation(FullEmbedding(20, 4), ClusteredEmbedding(30, 4, max_clusters=30))
+    full = Model(FullEmbedding(20, 4), FullEmbedding(30, 4))
+    initialise_factors(full, torch.Generator().manual_seed(0))
+    single = Model(FullEmbedding(20, 4), ClusteredEmbedding(30, 4, max_clusters=30))
     single.items.start_from(torch.arange(30))
     single.users.load_state_dict(full.users.state_dict())
     with torch.no_grad():

@@ -19,8 +19,10 @@ from celrec.embeddings.row_state import copy_row_state
 from celrec.offline import least_squares
 from celrec.offline.least_squares import AlternatingLeastSquares
 from celrec.offline.training import OfflineTraining
-from celrec.recommender.factorisation import Factorisation
+from celrec.recommender.batch import Batch
+from celrec.recommender.initial_factors import initialise_factors
 from celrec.recommender.kernels import solve_rows
+from celrec.recommender.model import Model
 from celrec.runtime.state_file import load_state, save_state
 from tests.data.logs import logs
 from tests.offline.test_collapse import FORMS, rows_and_targets, tables
@@ -168,7 +170,7 @@ def assert_alike(model, slow, tolerance=1e-3):
 def models(draw, log, biased=False):
     spare = 0 if biased else 2
     sides = [draw(tables(size, spare=spare)) for size in (log.num_users, log.num_items)]
-    return Factorisation(*map(BiasedEmbedding, sides)) if biased else Factorisation(*sides)
+    return Model(*map(BiasedEmbedding, sides)) if biased else Model(*sides)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -256,8 +258,8 @@ def make_model(log, users, items, biased=False, seed=0):
         "mixed": lambda ids: mixed(ids, 3, 4),
     }
     sides = [kinds[users](log.num_users), kinds[items](log.num_items)]
-    model = Factorisation(*map(BiasedEmbedding, sides)) if biased else Factorisation(*sides)
-    model.initialise(torch.Generator().manual_seed(seed))
+    model = Model(*map(BiasedEmbedding, sides)) if biased else Model(*sides)
+    initialise_factors(model, torch.Generator().manual_seed(seed))
     return model
 
 
@@ -447,8 +449,8 @@ def test_planted_data_without_noise_are_fitted(how, biased, clusters):
     items = ClusteredEmbedding(log.num_items, 4, max_clusters=5)
     items.start_from(cluster)
     sides = [FullEmbedding(log.num_users, 4), items if clusters else FullEmbedding(25, 4)]
-    model = Factorisation(*map(BiasedEmbedding, sides)) if biased else Factorisation(*sides)
-    model.initialise(torch.Generator().manual_seed(0))
+    model = Model(*map(BiasedEmbedding, sides)) if biased else Model(*sides)
+    initialise_factors(model, torch.Generator().manual_seed(0))
     losses = sweep(model, log, how, 60)
     assert losses[-1] < losses[0]
     # Biases take away what factors without negative values would need.
@@ -494,11 +496,11 @@ ODD = {
 def test_odd_logs_are_fitted_sensibly(odd, how, biased):
     log = read(ODD[odd])
     sides = FullEmbedding(log.num_users, 3), ClusteredEmbedding(log.num_items, 3, max_clusters=1)
-    model = Factorisation(*map(BiasedEmbedding, sides)) if biased else Factorisation(*sides)
-    model.initialise(torch.Generator().manual_seed(0))
+    model = Model(*map(BiasedEmbedding, sides)) if biased else Model(*sides)
+    initialise_factors(model, torch.Generator().manual_seed(0))
     sweep(model, log, how, 30)
     users, items = np.divmod(np.arange(log.num_users * (log.num_items + 1)), log.num_items + 1)
-    predicted = model(torch.tensor(users), torch.tensor(items - 1)).detach()
+    predicted = model(Batch.pairs(torch.tensor(users), torch.tensor(items - 1))).detach()
     low, high = float(log.target.min()), float(log.target.max())
     if how is PLAIN or odd == "one interaction":  # shrunk, or not to be told from noise
         low = min(low, 0)
@@ -509,8 +511,8 @@ def test_odd_logs_are_fitted_sensibly(odd, how, biased):
 def test_ratings_with_little_spread_about_a_large_mean_give_finite_rows():
     log = PLANTED.interactions()
     log = replace(log, target=log.target + 1000)
-    model = Factorisation(FullEmbedding(log.num_users, 8), FullEmbedding(log.num_items, 8))
-    model.initialise(torch.Generator().manual_seed(0))
+    model = Model(FullEmbedding(log.num_users, 8), FullEmbedding(log.num_items, 8))
+    initialise_factors(model, torch.Generator().manual_seed(0))
     sweep(model, log, LeastSquaresConfig(), 60)
     assert error(model, log) < float(log.target.var())
 
@@ -546,11 +548,11 @@ def test_interactions_with_unseen_ids_do_not_count(how):
 def test_a_row_without_interactions_is_the_mean_row_as_it_was(how, noise, items):
     log = replace(PLANTED, rows=2000, noise=noise).interactions()
     log = log[(log.user != 3) & (log.item != 4)]  # these have none, as unseen ones
-    model = Factorisation(
+    model = Model(
         FullEmbedding(log.num_users, 6),
         FullEmbedding(25, 6) if items == "full" else clustered(25, 6, 10),
     )
-    model.initialise(torch.Generator().manual_seed(0))
+    initialise_factors(model, torch.Generator().manual_seed(0))
     solver = AlternatingLeastSquares(model, log, how)
     for _ in range(40):
         means = [table.weight.detach().mean(0) for table in (model.users, model.items)]
@@ -671,7 +673,7 @@ def test_deviations_are_roots_of_the_covariances_after_a_sweep(non_negative):
     log = Planted(rows=300, users=12, items=9, dim=2, item_clusters=3).interactions()
     items = ClusteredEmbedding(log.num_items, 3, max_clusters=3)
     items.start_from(torch.arange(log.num_items) % 3)
-    model = Factorisation(FullEmbedding(log.num_users, 3), items)
+    model = Model(FullEmbedding(log.num_users, 3), items)
     how = LeastSquaresConfig(non_negative=non_negative)
     solver = AlternatingLeastSquares(model, log, how)
     solver.start(0)
@@ -696,7 +698,7 @@ def test_deviations_are_told_after_clusters_were_merged_too():
     log = Planted(rows=300, users=12, items=9, dim=2, item_clusters=3).interactions()
     items = ClusteredEmbedding(log.num_items, 3, max_clusters=3)
     items.start_from(torch.arange(log.num_items) % 3)
-    model = Factorisation(FullEmbedding(log.num_users, 3), items)
+    model = Model(FullEmbedding(log.num_users, 3), items)
     solver = AlternatingLeastSquares(model, log, LeastSquaresConfig())
     solver.start(0)
     solver.step()

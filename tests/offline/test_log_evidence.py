@@ -13,7 +13,7 @@ from celrec.models.mmoe import MMoE
 from celrec.offline.log_evidence import LogEvidence
 from celrec.recommender.batch import Batch
 from celrec.recommender.feature_tables import FeatureTables
-from celrec.recommender.id_model import IdModel
+from celrec.recommender.model import Model
 
 DIM, CLUSTERS = 4, 5
 
@@ -38,7 +38,7 @@ def recommender(log, kind, side="items"):
     if side in tables:
         tables[side].start_from(torch.arange(sizes[side]) % CLUSTERS)
     nothing = FeatureTables([], width)
-    made = IdModel(
+    made = Model(
         tables["users"],
         tables["items"],
         kind(DIM, 1),

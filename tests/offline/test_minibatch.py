@@ -22,7 +22,7 @@ from celrec.models.mmoe import MMoE
 from celrec.offline.minibatch import MinibatchDescent
 from celrec.offline.training import OfflineTraining
 from celrec.recommender.feature_tables import FeatureTables
-from celrec.recommender.id_model import IdModel
+from celrec.recommender.model import Model
 from celrec.runtime.state_file import load_state, save_state
 
 DIM, USERS, ITEMS, SHOPS = 4, 12, 15, 4
@@ -43,7 +43,7 @@ def recommender(log, model=DeepFM, loss="squared-error", *, seed=0, clusters=4, 
     items = ClusteredEmbedding(log.num_items, width, max_clusters=clusters)
     if started:
         items.start_from(torch.arange(log.num_items) % started)
-    return IdModel(
+    return Model(
         FullEmbedding(log.num_users, width),
         items,
         model(DIM, len(log.columns)),

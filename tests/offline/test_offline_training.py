@@ -16,7 +16,8 @@ from celrec.config.plan import Plan
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.offline.training import OfflineTraining
-from celrec.recommender.factorisation import Factorisation
+from celrec.recommender.initial_factors import initialise_factors
+from celrec.recommender.model import Model
 from celrec.recommender.personalisation import personalise
 from celrec.runtime.state_file import load_state, save_state
 
@@ -45,7 +46,7 @@ def noise():
 def model_for(split, clusters=6):
     log = split.train
     items = ClusteredEmbedding(log.num_items, 8, max_clusters=clusters)
-    return Factorisation(FullEmbedding(log.num_users, 8), items)
+    return Model(FullEmbedding(log.num_users, 8), items)
 
 
 def trained(model, train, valid, how, watch=lambda _: None):
@@ -121,7 +122,7 @@ def test_a_start_has_its_seed_and_may_scale_each_row(split):
 def test_the_moves_have_their_seed_too(noise):
     one, other = (model_for(noise) for _ in range(2))
     for model, seed in ((one, 0), (other, 1)):
-        model.initialise(torch.Generator().manual_seed(0))
+        initialise_factors(model, torch.Generator().manual_seed(0))
         how = replace(with_schedule(HOW, steps=45), seed=seed)
         OfflineTraining(model, noise.train, noise.valid[:0], how).run()
     assert not torch.equal(one.items.assignment, other.items.assignment)
@@ -130,7 +131,7 @@ def test_the_moves_have_their_seed_too(noise):
 def test_both_sides_can_be_clustered(split):
     log = split.train
     users = ClusteredEmbedding(log.num_users, 8, max_clusters=10)
-    model = Factorisation(users, ClusteredEmbedding(log.num_items, 8, max_clusters=6))
+    model = Model(users, ClusteredEmbedding(log.num_items, 8, max_clusters=6))
     training = trained(model, split.train, split.valid, HOW)
     assert model.users.num_clusters == 10
     assert training.validation_records[-1].valid_loss < training.validation_records[0].valid_loss

@@ -19,7 +19,7 @@ from celrec.models.losses import LOSSES
 from celrec.offline.online_solver import OnlineDescent
 from celrec.offline.training import OfflineTraining
 from celrec.recommender.feature_tables import FeatureTables
-from celrec.recommender.id_model import IdModel
+from celrec.recommender.model import Model
 
 ROWS, USERS, ITEMS, DIM = 150, 12, 15, 3
 HARD = {
@@ -47,7 +47,7 @@ def make_model(log, kind="soft", model=BiasedDotProduct):
     make, nothing = tables[kind], FeatureTables([], width)
     history = 3 if network.uses_history else 0
     users, items = make(log.num_users), make(log.num_items)
-    return IdModel(users, items, network, nothing, nothing, history_length=history)
+    return Model(users, items, network, nothing, nothing, history_length=history)
 
 
 def make_solver(log, kind="soft", model=BiasedDotProduct, **how):

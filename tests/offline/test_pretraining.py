@@ -14,7 +14,7 @@ from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.offline.pretraining import take_over
 from celrec.offline.training import OfflineTraining
-from celrec.recommender.factorisation import Factorisation
+from celrec.recommender.model import Model
 
 MODELS = {"din": 5, "dien": 5, "deepfm": 5, "neumf": 11}
 """Networks that can begin as a dot product, and the length of their rows here."""
@@ -50,7 +50,7 @@ def table(kind, ids, dim):
 
 def learned(log, kinds, dim):
     torch.manual_seed(1)
-    made = Factorisation(table(kinds[0], log.num_users, dim), table(kinds[1], log.num_items, dim))
+    made = Model(table(kinds[0], log.num_users, dim), table(kinds[1], log.num_items, dim))
     with torch.no_grad():
         for rows in (made.users, made.items):
             rows.weight.abs_()

@@ -8,8 +8,9 @@ from celrec import BiasModel, Planted, read
 from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.offline.residuals import Residuals
-from celrec.recommender.factorisation import Factorisation
+from celrec.recommender.batch import Batch
 from celrec.recommender.kernels import unexplained_sums
+from celrec.recommender.model import Model
 from tests.data.logs import logs
 from tests.offline.test_collapse import DIM, grouped, tables
 
@@ -60,7 +61,7 @@ def close(found, wanted):
 def biased_models(draw, log):
     """Tables of any kind, with biases of any size."""
     sides = (draw(tables(size, spare=0)) for size in (log.num_users, log.num_items))
-    model = Factorisation(*map(BiasedEmbedding, sides))
+    model = Model(*map(BiasedEmbedding, sides))
     with torch.no_grad():
         for bias in model.biases:
             bias.normal_()
@@ -100,7 +101,7 @@ def test_what_is_left_is_what_the_model_misses_without_its_factors(log, data):
 
 
 def biased(log, dim=DIM):
-    return Factorisation(
+    return Model(
         BiasedEmbedding(FullEmbedding(log.num_users, dim)),
         BiasedEmbedding(FullEmbedding(log.num_items, dim)),
     )
@@ -151,7 +152,7 @@ def test_an_id_without_interactions_has_no_bias(l2):
         model.biases.users.fill_(0.5)
     Residuals(model, log, l2).fit_biases()
     assert float(model.biases.users[2].detach()) == float(model.biases.items[2].detach()) == 0
-    assert torch.isfinite(model(torch.arange(3), torch.arange(3))).all()
+    assert torch.isfinite(model(Batch.pairs(torch.arange(3), torch.arange(3)))).all()
 
 
 def test_each_change_of_the_targets_is_counted():
@@ -193,7 +194,7 @@ def test_starting_sets_the_mean_and_leaves_the_biases():
 
 def test_without_biases_there_is_nothing_to_fit():
     log = Planted(rows=100, users=10, items=8, dim=2, item_clusters=3).interactions()
-    model = Factorisation(FullEmbedding(10, DIM), FullEmbedding(8, DIM))
+    model = Model(FullEmbedding(10, DIM), FullEmbedding(8, DIM))
     before = model.predict(log)
     residuals = Residuals(model, log)
     residuals.start()

@@ -19,7 +19,7 @@ from celrec.models.losses import LOSSES, rating_and_conversion
 from celrec.models.mmoe import MMoE
 from celrec.offline.samples import Samples
 from celrec.recommender.feature_tables import FeatureTables
-from celrec.recommender.id_model import IdModel
+from celrec.recommender.model import Model
 from tests.data.logs import logs
 
 DIM = 3
@@ -45,7 +45,7 @@ def recommender(
     torch.manual_seed(0)
     fields = len(known[0]) + len(known[1]) + len(log.columns)
     width = DIM + model.extra_columns
-    made = IdModel(
+    made = Model(
         table(users, log.num_users, width),
         table(items, log.num_items, width),
         model(DIM, fields),

@@ -16,8 +16,9 @@ from celrec.evaluation.cluster_diagnostics import adjusted_rand_index
 from celrec.offline import tree_admm
 from celrec.offline.training import OfflineTraining
 from celrec.offline.tree_admm import TreeAdmm
-from celrec.recommender.factorisation import Factorisation
+from celrec.recommender.initial_factors import initialise_factors
 from celrec.recommender.kernels import admm_rows
+from celrec.recommender.model import Model
 from tests.data.logs import logs
 from tests.offline.test_least_squares import assert_resumes
 
@@ -161,8 +162,8 @@ def test_a_row_without_interactions_goes_to_its_anchor():
 def make_solver(log, rows=3, root=True, share=True, pull=20.0, seed=0, **how):
     torch.manual_seed(seed)
     items = TreeEmbedding(log.num_items, DIM, rows=rows, root=root, share=share, pull=pull)
-    model = Factorisation(FullEmbedding(log.num_users, DIM), items)
-    model.initialise(torch.Generator().manual_seed(seed))
+    model = Model(FullEmbedding(log.num_users, DIM), items)
+    initialise_factors(model, torch.Generator().manual_seed(seed))
     return TreeAdmm(model, log, TreeConfig(**{"warm_up": 2, **how}), seed)
 
 
@@ -431,4 +432,4 @@ def test_tables_that_are_no_trees_and_biases_are_told():
     tree = TreeEmbedding(30, DIM, rows=3)
     for tables in ((users, full), (BiasedEmbedding(users), BiasedEmbedding(tree))):
         with pytest.raises(CelrecError, match="is for a TreeEmbedding of items without biases"):
-            TreeAdmm(Factorisation(*tables), log, TreeConfig(), 0)
+            TreeAdmm(Model(*tables), log, TreeConfig(), 0)

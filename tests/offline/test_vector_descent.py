@@ -18,7 +18,10 @@ from celrec.embeddings.prehash import PreHashEmbedding
 from celrec.offline.least_squares import AlternatingLeastSquares
 from celrec.offline.pair_statistics import make_pair_statistics
 from celrec.offline.vector_descent import VectorDescent
-from celrec.recommender.factorisation import Factorisation, Materialised
+from celrec.recommender.batch import Batch
+from celrec.recommender.initial_factors import initialise_factors
+from celrec.recommender.materialised import Materialised
+from celrec.recommender.model import Model
 from celrec.runtime.state_file import load_state, save_state
 from tests.data.logs import logs
 from tests.offline.test_least_squares import best_non_negative
@@ -89,7 +92,7 @@ class Problem:
 
     def __init__(self, log, items, how=STILL, strength=1.0, non_negative=False):
         self.log = log
-        self.model = Factorisation(FullEmbedding(log.num_users, DIM), items)
+        self.model = Model(FullEmbedding(log.num_users, DIM), items)
         self.source, self.view = items, self.model.item_rows
         self.collapsed = make_pair_statistics(log, self.model.user_rows, self.view)
         weight = self.model.user_rows.weight.detach()
@@ -167,7 +170,7 @@ def test_the_gradient_is_that_of_the_plain_loss(log, kind, seed):
     problem.source.zero_grad()
     model = problem.model
     user, item = torch.tensor(log.user), torch.tensor(log.item)
-    (model(user, item) - torch.tensor(log.target)).square().sum().backward()
+    (model(Batch.pairs(user, item)) - torch.tensor(log.target)).square().sum().backward()
     for name, parameter in problem.source.named_parameters():
         scale = 1 + float(parameter.grad.abs().max())
         torch.testing.assert_close(found[name], parameter.grad, rtol=1e-4, atol=1e-5 * scale)
@@ -218,7 +221,7 @@ def test_what_must_not_be_negative_never_is(log, kind, seed):
     torch.manual_seed(seed)
     how = ComposedConfig(steps=3, learning_rate=0.5)
     problem = Problem(log, kind(log.num_items), how, non_negative=True)
-    problem.model.initialise(torch.Generator().manual_seed(seed))
+    initialise_factors(problem.model, torch.Generator().manual_seed(seed))
     for _ in range(4):
         with torch.no_grad():
             problem.model.users.weight.mul_(-1)  # so that vectors are drawn below 0 and back
@@ -368,7 +371,7 @@ def test_least_squares_with_such_a_table_goes_on_as_if_it_had_never_stopped(
     def make(seed):
         torch.manual_seed(seed)
         users = kind(log.num_users) if side == "both" else FullEmbedding(log.num_users, DIM)
-        model = Factorisation(users, kind(log.num_items))
+        model = Model(users, kind(log.num_items))
         return model, AlternatingLeastSquares(model, log, how)
 
     (one, first), (two, second) = make(0), make(1)
@@ -389,7 +392,7 @@ def test_least_squares_with_such_a_table_goes_on_as_if_it_had_never_stopped(
 @pytest.mark.parametrize("how", [LeastSquaresConfig(uncertainty=False), LeastSquaresConfig()])
 def test_least_squares_on_both_sides_explains_planted_ratings(kind, how):
     log = planted()
-    model = Factorisation(FullEmbedding(log.num_users, DIM), kind(log.num_items))
+    model = Model(FullEmbedding(log.num_users, DIM), kind(log.num_items))
     solver = AlternatingLeastSquares(model, log, how)
     solver.start(0)
     losses = [solver.step() for _ in range(25)]

@@ -23,7 +23,7 @@ from celrec.online.latest_evidence import LatestEvidence, RecentEvents
 from celrec.online.make_trainer import make_trainer
 from celrec.recommender.batch import Batch
 from celrec.recommender.feature_tables import FeatureTables
-from celrec.recommender.id_model import IdModel
+from celrec.recommender.model import Model
 
 IDS, CLUSTERS, DIM = 9, 5, 3
 
@@ -138,7 +138,7 @@ def make(model, loss="cross-entropy", *, seed=0):
     told = rating_and_conversion(1.0) if isinstance(model, MMoE) else LOSSES[loss]
     trainer = make_trainer(
         OnlineConfig(assignment="hard", moving=OnlineClusterConfig(candidates=0)),
-        IdModel(*tables, model, none, none, loss=told),
+        Model(*tables, model, none, none, loss=told),
     )
     kept = RecentEvents(4, 0, 2, ids=IDS)
     rng = np.random.default_rng(seed)

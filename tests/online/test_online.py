@@ -28,7 +28,7 @@ from celrec.online.mixtures import MixtureTrainer
 from celrec.online.plain_tables import ComposedTableTrainer, RowTableTrainer
 from celrec.recommender.batch import Batch
 from celrec.recommender.feature_tables import FeatureTables
-from celrec.recommender.id_model import IdModel
+from celrec.recommender.model import Model
 from celrec.runs.run_folder import load_run, save_run
 
 DIM = 4
@@ -36,7 +36,7 @@ DIM = 4
 
 def recommender(users, items, model=None, loss="squared-error"):
     nothing = FeatureTables([], users.embedding_dim)
-    return IdModel(users, items, model or DotProduct(), nothing, nothing, loss=LOSSES[loss])
+    return Model(users, items, model or DotProduct(), nothing, nothing, loss=LOSSES[loss])
 
 
 # Settings.

@@ -23,9 +23,9 @@ from celrec.models.mmoe import MMoE
 from celrec.models.neumf import NeuMF
 from celrec.models.wide_deep import WideDeep
 from celrec.online.make_trainer import initialise_tables, make_trainer
-from celrec.recommender.batch import Batch
+from celrec.recommender.batch import HISTORY, Batch
 from celrec.recommender.feature_tables import FeatureTables
-from celrec.recommender.id_model import HISTORY, IdModel
+from celrec.recommender.model import Model
 from celrec.runtime.state_file import load_state, save_state
 
 DIM, LENGTH, FIRST = 3, 4, 6
@@ -83,7 +83,7 @@ def make(kind="soft", model="mf", loss="squared-error", *, columns=1, seed=0, **
     users, items, *further = KINDS[kind]
     nothing = FeatureTables([], width)
     told = rating_and_conversion(1.0) if isinstance(network, MMoE) else LOSSES[loss]
-    recommender = IdModel(
+    recommender = Model(
         users(FIRST, width),
         items(FIRST, width),
         network,

@@ -14,7 +14,7 @@ from celrec.online.make_trainer import make_trainer
 from celrec.online.personal import _Shifted
 from celrec.recommender.batch import Batch
 from celrec.recommender.feature_tables import FeatureTables
-from celrec.recommender.id_model import IdModel
+from celrec.recommender.model import Model
 
 USERS, ITEMS, DIM = 6, 8, 3
 SGD = RowDescentConfig(rule="sgd", learning_rate=0.05)
@@ -27,7 +27,7 @@ def recommender(kind="soft"):
         "hard": lambda: ClusteredEmbedding(ITEMS, DIM, max_clusters=3),
     }[kind]()
     none = FeatureTables([], DIM), FeatureTables([], DIM)
-    return IdModel(FullEmbedding(USERS, DIM), PersonalEmbedding(shared), DotProduct(), *none)
+    return Model(FullEmbedding(USERS, DIM), PersonalEmbedding(shared), DotProduct(), *none)
 
 
 def trainer(model, above=2, **changes):

@@ -25,7 +25,7 @@ from celrec.online.make_trainer import initialise_tables, make_trainer
 from celrec.online.mixtures import MixtureTrainer
 from celrec.recommender.batch import Batch
 from celrec.recommender.feature_tables import FeatureTables
-from celrec.recommender.id_model import IdModel
+from celrec.recommender.model import Model
 
 IDS, DIM, ROWS = 5, 2, 4
 STEPS = 16 / math.log(2)
@@ -382,7 +382,7 @@ def test_rows_that_are_alike_are_merged_and_the_heaviest_is_split():
     torch.manual_seed(0)
     nothing = FeatureTables([], DIM)
     users, items = ClusteredEmbedding(IDS, DIM, max_clusters=4), PosteriorEmbedding(9, DIM, rows=5)
-    model = IdModel(users, items, DotProduct(), nothing, nothing)
+    model = Model(users, items, DotProduct(), nothing, nothing)
     how = OnlineConfig(moving=OnlineClusterConfig(limit=3.0, merge_within=0.05, schedule="always"))
     initialise_tables(how, model, 0.0)
     trainer = make_trainer(how, model)
@@ -441,7 +441,7 @@ def trainer_for(loss, *, both=True, temperature=1.0):
     nothing = FeatureTables([], DIM)
     users = PosteriorEmbedding(IDS, DIM, rows=3)
     items = PosteriorEmbedding(IDS, DIM, rows=2) if both else FullEmbedding(IDS, DIM)
-    recommender = IdModel(users, items, DotProduct(), nothing, nothing, loss=LOSSES[loss])
+    recommender = Model(users, items, DotProduct(), nothing, nothing, loss=LOSSES[loss])
     plain = RowDescentConfig(rule="sgd", learning_rate=0.1, average=False)
     how = OnlineConfig(shared=plain, plain=plain, temperature=temperature)
     trainer = make_trainer(how, recommender)

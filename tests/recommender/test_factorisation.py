@@ -7,8 +7,10 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
-from celrec.recommender import factorisation
-from celrec.recommender.factorisation import Factorisation
+from celrec.recommender import model as model_module
+from celrec.recommender.batch import Batch
+from celrec.recommender.initial_factors import initialise_factors
+from celrec.recommender.model import Model
 
 
 @pytest.fixture(autouse=True)
@@ -27,16 +29,16 @@ def clustered(ids=9, dim=4):
 
 
 def biased():
-    return Factorisation(BiasedEmbedding(FullEmbedding(6, 4)), BiasedEmbedding(clustered()))
+    return Model(BiasedEmbedding(FullEmbedding(6, 4)), BiasedEmbedding(clustered()))
 
 
 def test_without_biases_the_tables_are_their_own_rows():
     users, items = FullEmbedding(6, 4), clustered()
-    model = Factorisation(users, items)
+    model = Model(users, items)
     assert model.biases is None
     assert model.user_rows is model.users is users
     assert model.item_rows is model.items is items
-    predicted = model(torch.tensor([0, -1]), torch.tensor([8, 2]))
+    predicted = model(Batch.pairs(torch.tensor([0, -1]), torch.tensor([8, 2])))
     expected = (users(torch.tensor([0, -1])) * items(torch.tensor([8, 2]))).sum(1)
     torch.testing.assert_close(predicted, expected)
 
@@ -50,25 +52,26 @@ def test_with_biases_they_are_added_to_the_dot_product():
     user, item = torch.tensor([0, 5, -1]), torch.tensor([8, 2, 99])
     dot = (model.user_rows(user) * model.item_rows(item)).sum(1)
     expected = 3 + torch.tensor([0, 5, 6]) - torch.tensor([8, 2, 9]) + dot
-    torch.testing.assert_close(model(user, item), expected)
+    torch.testing.assert_close(model(Batch.pairs(user, item)), expected)
     assert model.user_rows is model.users.rows
     assert model.item_rows is model.items.rows
 
 
 def test_biases_are_those_of_the_model_itself():
     model = biased()
-    before = model(torch.tensor([1]), torch.tensor([1])).detach()
+    pair = Batch.pairs(torch.tensor([1]), torch.tensor([1]))
+    before = model(pair).detach()
     with torch.no_grad():
         for bias in model.biases:
             bias.add_(1)
-    torch.testing.assert_close(model(torch.tensor([1]), torch.tensor([1])).detach(), before + 3)
+    torch.testing.assert_close(model(pair).detach(), before + 3)
 
 
 @pytest.mark.parametrize("first", [True, False])
 def test_one_side_alone_cannot_have_biases(first):
     tables = [BiasedEmbedding(FullEmbedding(3, 2)), FullEmbedding(3, 2)]
     with pytest.raises(CelrecError, match="both have biases, or neither"):
-        Factorisation(*tables if first else tables[::-1])
+        Model(*tables if first else tables[::-1])
 
 
 def test_a_log_is_predicted_in_parts_as_at_once(monkeypatch):
@@ -78,16 +81,17 @@ def test_a_log_is_predicted_in_parts_as_at_once(monkeypatch):
     with torch.no_grad():
         model.biases.users.normal_()
     whole = model.predict(log)
-    assert torch.equal(whole, model(torch.tensor(log.user).long(), torch.tensor(log.item).long()))
-    monkeypatch.setattr(factorisation, "_CHUNK", 3)
+    pairs = Batch.pairs(torch.tensor(log.user).long(), torch.tensor(log.item).long())
+    assert torch.equal(whole, model(pairs))
+    monkeypatch.setattr(model_module, "_CHUNK", 3)
     assert torch.equal(model.predict(log), whole)
     assert model.predict(log[:0]).shape == (0,)
     assert not whole.requires_grad
 
 
 def test_a_model_without_biases_starts_with_values_from_0_to_1():
-    model = Factorisation(FullEmbedding(6, 4), clustered())
-    model.initialise(seeded())
+    model = Model(FullEmbedding(6, 4), clustered())
+    initialise_factors(model, seeded())
     users, items = model.users.weight.detach(), model.items.weight.detach()
     full = torch.randn(6, 4, generator=seeded()).abs()
     torch.testing.assert_close(users[:6], full / full.max())
@@ -97,8 +101,8 @@ def test_a_model_without_biases_starts_with_values_from_0_to_1():
 
 
 def test_the_first_row_of_a_cluster_is_the_mean_over_its_members():
-    model = Factorisation(FullEmbedding(6, 4), clustered())
-    model.initialise(seeded(3))
+    model = Model(FullEmbedding(6, 4), clustered())
+    initialise_factors(model, seeded(3))
     generator = seeded(3)
     torch.randn(6, 4, generator=generator)
     full = torch.randn(9, 4, generator=generator).abs()
@@ -108,8 +112,8 @@ def test_the_first_row_of_a_cluster_is_the_mean_over_its_members():
 
 
 def test_each_row_may_be_divided_by_its_own_largest_value():
-    model = Factorisation(FullEmbedding(6, 4), FullEmbedding(9, 4))
-    model.initialise(seeded(), per_row=True)
+    model = Model(FullEmbedding(6, 4), FullEmbedding(9, 4))
+    initialise_factors(model, seeded(), per_row=True)
     assert model.users.weight[:6].amax(1).tolist() == [1] * 6
     assert model.items.weight[:9].amax(1).tolist() == [1] * 9
 
@@ -122,8 +126,8 @@ def test_each_row_may_be_divided_by_its_own_largest_value():
     ],
 )
 def test_rows_that_nobody_has_start_as_the_mean(make):
-    model = Factorisation(make(), clustered())
-    model.initialise(seeded())
+    model = Model(make(), clustered())
+    initialise_factors(model, seeded())
     rows = model.users.weight.detach()
     used = model.users.row_of(torch.arange(3)).unique()
     unused = torch.tensor([r for r in range(len(rows)) if r not in used])
@@ -135,22 +139,22 @@ def test_rows_that_nobody_has_start_as_the_mean(make):
 
 def test_a_model_with_biases_starts_with_small_factors_and_no_biases():
     tables = FullEmbedding(500, 20), ClusteredEmbedding(400, 20, max_clusters=300)
-    model = Factorisation(*map(BiasedEmbedding, tables))
+    model = Model(*map(BiasedEmbedding, tables))
     with torch.no_grad():
         for bias in model.biases:
             bias.fill_(7)
-    model.initialise(seeded())
+    initialise_factors(model, seeded())
     for table in tables:
         assert float(table.weight.detach().mean()) == pytest.approx(0, abs=0.01)
         assert float(table.weight.detach().std()) == pytest.approx(0.1, rel=0.05)
     assert all((bias == 0).all() for bias in model.biases)
 
 
-@pytest.mark.parametrize("make", [biased, lambda: Factorisation(FullEmbedding(6, 4), clustered())])
+@pytest.mark.parametrize("make", [biased, lambda: Model(FullEmbedding(6, 4), clustered())])
 def test_a_seed_gives_the_same_start_whatever_was_there(make):
     one, two, other = make(), make(), make()
     for model, seed in ((one, 1), (two, 1), (other, 2)):
-        model.initialise(seeded(seed))
+        initialise_factors(model, seeded(seed))
     weights = [[m.user_rows.weight, m.item_rows.weight[:3]] for m in (one, two, other)]
     assert all(torch.equal(a, b) for a, b in zip(*weights[:2], strict=True))
     assert not any(torch.equal(a, b) for a, b in zip(*weights[1:], strict=True))

@@ -13,7 +13,7 @@ from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.recommender.clusters import merge_similar
-from celrec.recommender.factorisation import Factorisation
+from celrec.recommender.model import Model
 from tests.data.logs import logs
 
 
@@ -71,7 +71,7 @@ def clustered(ids, clusters, dim=3):
 def test_merges_are_those_of_a_slow_search(log, side, tolerance, biased, seed):
     torch.manual_seed(seed)
     sides = [clustered(size, min(size, 5)) for size in (log.num_users, log.num_items)]
-    model = Factorisation(*map(BiasedEmbedding, sides)) if biased else Factorisation(*sides)
+    model = Model(*map(BiasedEmbedding, sides)) if biased else Model(*sides)
     with torch.no_grad():
         for bias in model.biases or ():
             bias.normal_()
@@ -111,7 +111,7 @@ def planted_model(copies):
             for j, k in enumerate(assignment.tolist()):
                 table.weight[k] = torch.tensor(rows[cluster[ids[j]]])
         tables.append(table)
-    return log, Factorisation(*tables)
+    return log, Model(*tables)
 
 
 @pytest.mark.parametrize("copies", [1, 2, 3])
@@ -147,7 +147,7 @@ def test_with_any_error_allowed_one_cluster_is_left():
 
 def test_rows_that_differ_where_no_user_looks_are_alike():
     log = Planted(rows=300, users=10, items=9, dim=2, item_clusters=3).interactions()
-    model = Factorisation(FullEmbedding(10, 3), clustered(9, 3))
+    model = Model(FullEmbedding(10, 3), clustered(9, 3))
     with torch.no_grad():
         model.users.weight[:, 2] = 0
         model.items.weight.copy_(torch.tensor([[1.0, 1, 0], [1, 1.2, 0], [1, 1, 50]]))
@@ -158,9 +158,9 @@ def test_rows_that_differ_where_no_user_looks_are_alike():
 
 def test_there_may_be_nothing_to_merge():
     log, model = planted_model(2)
-    full = Factorisation(FullEmbedding(40, 3), model.items)
+    full = Model(FullEmbedding(40, 3), model.items)
     assert merge_similar(full, log, "users", 1e9) == 0
-    single = Factorisation(FullEmbedding(40, 3), ClusteredEmbedding(36, 3, max_clusters=5))
+    single = Model(FullEmbedding(40, 3), ClusteredEmbedding(36, 3, max_clusters=5))
     assert merge_similar(single, log, "items", 1e9) == 0
     assert merge_similar(model, log[:0], "items", 1e9) == 0
     assert model.items.num_clusters == model.items.max_clusters

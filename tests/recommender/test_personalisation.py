@@ -13,7 +13,8 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.offline.gradient_descent import GradientDescent
-from celrec.recommender.factorisation import Factorisation
+from celrec.recommender.batch import Batch
+from celrec.recommender.model import Model
 from celrec.recommender.personalisation import personalise
 from tests.data.logs import logs
 
@@ -32,7 +33,7 @@ def clustered(ids, clusters=3):
 def make_model(log, users="full", biased=False):
     kinds = {"full": lambda ids: FullEmbedding(ids, 4), "clustered": clustered}
     sides = kinds[users](log.num_users), clustered(log.num_items)
-    model = Factorisation(*map(BiasedEmbedding, sides)) if biased else Factorisation(*sides)
+    model = Model(*map(BiasedEmbedding, sides)) if biased else Model(*sides)
     with torch.no_grad():
         for bias in model.biases or ():
             bias.normal_()
@@ -42,7 +43,7 @@ def make_model(log, users="full", biased=False):
 def everyone(log):
     """Every user with every item, the unseen ones too."""
     ids = torch.cartesian_prod(torch.arange(-1, log.num_users), torch.arange(-1, log.num_items))
-    return ids[:, 0], ids[:, 1]
+    return Batch.pairs(ids[:, 0], ids[:, 1])
 
 
 @settings(max_examples=40)
@@ -51,7 +52,7 @@ def test_those_with_more_interactions_get_rows_and_predictions_stay(log, above, 
     model = make_model(log, users, biased)
     before = copy.deepcopy(model.state_dict())
     personal = personalise(model, log, above)
-    assert torch.equal(personal(*everyone(log)), model(*everyone(log)))
+    assert torch.equal(personal(everyone(log)), model(everyone(log)))
     sides = [(personal.item_rows, log.item, log.num_items)]
     if users == "clustered":
         sides.append((personal.user_rows, log.user, log.num_users))
@@ -91,7 +92,7 @@ def test_an_empty_log_makes_nobody_personal():
 
 def test_tables_that_are_not_clustered_are_copied():
     log = Planted(rows=200, users=10, items=12, dim=2, item_clusters=3).interactions()
-    model = Factorisation(ModuloEmbedding(10, 4, rows=3), FullEmbedding(12, 4))
+    model = Model(ModuloEmbedding(10, 4, rows=3), FullEmbedding(12, 4))
     personal = personalise(model, log)
     assert (type(personal.users), type(personal.items)) == (ModuloEmbedding, FullEmbedding)
     assert personal.users.weight is not model.users.weight
@@ -131,11 +132,11 @@ def test_without_a_pull_rows_move_as_those_of_a_full_table(average):
     assert set(log.item.tolist()) == set(range(12))
     model = make_model(log)
     personal = personalise(model, log)
-    full = Factorisation(copy.deepcopy(model.users), FullEmbedding(12, 4))
+    full = Model(copy.deepcopy(model.users), FullEmbedding(12, 4))
     with torch.no_grad():
         full.items.weight.copy_(model.items(torch.tensor([*range(12), -1])))
     how = DescentConfig(learning_rate=1e-3, average=average, pull_to_anchor=0.0)
     descents = [GradientDescent(each, log, how) for each in (personal, full)]
     for _ in range(5):
         assert descents[0].step() == pytest.approx(descents[1].step(), rel=1e-6)
-    torch.testing.assert_close(personal(*everyone(log)), full(*everyone(log)))
+    torch.testing.assert_close(personal(everyone(log)), full(everyone(log)))

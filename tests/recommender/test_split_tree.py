@@ -11,14 +11,14 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.personal import PersonalEmbedding
 from celrec.offline.fit import fit
 from celrec.recommender.clusters import split_tree
-from celrec.recommender.factorisation import Factorisation
+from celrec.recommender.model import Model
 
 
 def test_only_clusters_that_are_there_are_in_the_tree():
     items = ClusteredEmbedding(6, 2, max_clusters=5)
     items.split(0, torch.tensor([1, 2, 3]))
     items.split(1, torch.tensor([3]))
-    model = Factorisation(FullEmbedding(2, 2), items)
+    model = Model(FullEmbedding(2, 2), items)
     assert split_tree(model, "items").tolist() == [-1, 0, 1]
     assert split_tree(model, "users") is None
 

@@ -11,7 +11,7 @@ from celrec.data.split import Split
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.errors import CelrecError
-from celrec.recommender.factorisation import Factorisation
+from celrec.recommender.model import Model
 from celrec.reporting.report import LARGEST
 from celrec.runs.run_folder import save_run
 from tests.reporting.written import written
@@ -85,7 +85,7 @@ def test_a_page_of_very_many_ids_stays_small(tmp_path, parse):
         item_features=pl.DataFrame({"item": range(items), "title": ["ü" * 300] * items}),
     )
     plan = Plan(compression="1500", rank=2)
-    save_run(tmp_path / "run", log, Factorisation(users, table), plan, {}, {}, {})
+    save_run(tmp_path / "run", log, Model(users, table), plan, {}, {}, {})
     report = written(tmp_path / "run")
     assert 500_000 < report.size <= LARGEST
     text = parse(report.path).text

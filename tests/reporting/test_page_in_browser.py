@@ -9,7 +9,7 @@ from celrec.config.plan import Plan
 from celrec.data.split import Split
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
-from celrec.recommender.factorisation import Factorisation
+from celrec.recommender.model import Model
 from celrec.runs.run_folder import save_run
 from tests.reporting.written import written
 
@@ -133,7 +133,7 @@ def crowded(tmp_path_factory):
         table.split(0, torch.tensor([2 * number, 2 * number + 1]))
     log = celrec.read({"user": [1] * 200, "item": range(200), "rating": [3.0] * 200})
     folder = tmp_path_factory.mktemp("crowded") / "run"
-    model = Factorisation(FullEmbedding(1, 2), table)
+    model = Model(FullEmbedding(1, 2), table)
     save_run(folder, log, model, Plan(compression="90", rank=2), {}, {}, {})
     return written(folder).path.as_uri()
 

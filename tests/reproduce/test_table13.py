@@ -7,7 +7,8 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.evaluation.cell_file import CellFile
 from celrec.offline.gradient_descent import GradientDescent
-from celrec.recommender.factorisation import Factorisation
+from celrec.recommender.initial_factors import initialise_factors
+from celrec.recommender.model import Model
 from reproduce.table13 import EXPERIMENTS
 from reproduce.trial import Trial
 from tests.reproduce.entries import by_place, settings
@@ -75,8 +76,8 @@ def test_without_averaging_a_row_goes_as_much_farther_as_it_has_members(log_with
     entries, rate = by_place(TABLE), 1e-6
     items = ClusteredEmbedding(log_with_genres.num_items, 4, max_clusters=3)
     items.start_from(torch.arange(log_with_genres.num_items).clamp(max=2))
-    model = Factorisation(FullEmbedding(log_with_genres.num_users, 4), items)
-    model.initialise(torch.Generator().manual_seed(0))
+    model = Model(FullEmbedding(log_with_genres.num_users, 4), items)
+    initialise_factors(model, torch.Generator().manual_seed(0))
     before = items.weight.detach().clone()
     gone = {}
     for row in ("GD with averaging", "GD without"):

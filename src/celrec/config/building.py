@@ -32,9 +32,7 @@ from celrec.models.dot_product import BiasedDotProduct, DotProduct
 from celrec.models.interaction import Interaction
 from celrec.models.losses import LOSSES, Loss, rating_and_conversion
 from celrec.models.registry import MODELS
-from celrec.recommender.factorisation import Factorisation
 from celrec.recommender.feature_tables import FeatureTables
-from celrec.recommender.id_model import IdModel
 from celrec.recommender.model import Model
 from celrec.runtime.memory_budget import MemoryBudget
 
@@ -45,31 +43,24 @@ def make_model(
     log: Interactions, plan: Plan, clusters: dict[str, NDArray[np.int64]] | None = None
 ) -> Model:
     """Untrained tables as the plan asks for, or with given clusters for some of them."""
-    if plan.factorised:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(plan.seed)
-            tables = _tables(log, plan, clusters or {}, plan.dim)
-        users, items = tables["users"], tables["items"]
-        if plan.model == "mf":
-            return Factorisation(BiasedEmbedding(users), BiasedEmbedding(items))
-        return Factorisation(users, items)
     known = [
         EncodedFeature.all_of(table) if plan.features and plan.network else []
         for table in (log.user_features, log.item_features)
     ]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(plan.seed)
-        network = _interaction(plan, sum(map(len, known)) + len(log.columns))
-        tables = _tables(log, plan, clusters or {}, plan.dim + network.extra_columns)
-        length = _HISTORY if network.uses_history else 0
-        return _recommender(plan, network, tables, known, length)
+        model = _interaction(plan, sum(map(len, known)) + len(log.columns))
+        # Least squares and full gradients fit a bias to each id, whether or not ids share rows.
+        biased = plan.factorised and model.extra_columns > 0
+        width = plan.dim if biased else plan.dim + model.extra_columns
+        tables = _tables(log, plan, clusters or {}, width)
+        if biased:
+            tables = {name: BiasedEmbedding(table) for name, table in tables.items()}
+        return _recommender(plan, model, tables, known, _HISTORY if model.uses_history else 0)
 
 
 def describe_model(model: Model) -> dict[str, Any]:
     """What `rebuild_model` needs besides the plan and the state, ready for JSON."""
-    if isinstance(model, Factorisation):
-        tables = {"users": model.users, "items": model.items}
-        return {"tables": {side: describe_embedding(table) for side, table in tables.items()}}
     return {
         "tables": {side: describe_embedding(table) for side, table in model.whole_tables.items()},
         "features": {
@@ -91,31 +82,30 @@ def rebuild_model(
     if budget is not None:
         for table in tables.values():
             table.use_budget(budget)
-    if plan.factorised:
-        return Factorisation(**tables)
+    features = description.get("features", {})  # earlier versions left out what there was none of
     known = [
         [
             EncodedFeature("", np.full((ids, width), UNSEEN, np.int32), size)
-            for size, ids, width in description["features"][side]
+            for size, ids, width in features.get(side, [])
         ]
         for side in ("users", "items")
     ]
-    network = _interaction(plan, sum(map(len, known)) + len(tables) - 2)
-    return _recommender(plan, network, tables, known, description["history_length"])
+    model = _interaction(plan, sum(map(len, known)) + len(tables) - 2)
+    return _recommender(plan, model, tables, known, description.get("history_length", 0))
 
 
 def _recommender(
     plan: Plan,
-    network: Interaction,
+    model: Interaction,
     tables: dict[str, Embedding],
     known: list[list[EncodedFeature]],
     history_length: int,
-) -> IdModel:
-    width = plan.dim + network.extra_columns
-    return IdModel(
+) -> Model:
+    width = plan.dim + model.extra_columns
+    return Model(
         tables.pop("users"),
         tables.pop("items"),
-        network,
+        model,
         *(FeatureTables(features, width) for features in known),
         columns=tables,
         history_length=history_length,

@@ -15,8 +15,7 @@ from torch import Tensor
 from celrec.data.interactions import Interactions
 from celrec.errors import CelrecError
 from celrec.offline.factorisation_solver import DotProductEvidence
-from celrec.recommender.factorisation import Factorisation
-from celrec.recommender.model import Model, item_rows_of
+from celrec.recommender.model import Model
 
 _CHUNK = 512  # rows that are compared with all others at once
 
@@ -221,7 +220,7 @@ def diagnose(model: Model, log: Interactions) -> dict[str, Any]:
     fewer, something always stands out. Rows whose ids pull in one direction only,
     or not at all, have none. None if there are no such rows, and for networks.
     """
-    table = item_rows_of(model)
+    table = model.item_rows
     everyone = torch.arange(table.num_embeddings)
     # Only rows that some item has, numbered without gaps.
     used, rows = np.unique(table.row_of(everyone).numpy(), return_inverse=True)
@@ -229,11 +228,11 @@ def diagnose(model: Model, log: Interactions) -> dict[str, Any]:
     if log.item_features is not None and "genres" in log.item_features.columns:
         genres = log.item_features.get_column("genres")
     found = ClusterDiagnostics.of(table.weight[torch.from_numpy(used)], rows, log, genres)
-    ratio = _median_ratio(model, log, rows) if isinstance(model, Factorisation) else None
+    ratio = _median_ratio(model, log, rows) if model.factorised else None
     return {**asdict(found), "eigenvalue_ratio": ratio}
 
 
-def _median_ratio(model: Factorisation, log: Interactions, rows: NDArray[np.int64]) -> float | None:
+def _median_ratio(model: Model, log: Interactions, rows: NDArray[np.int64]) -> float | None:
     evidence = DotProductEvidence(model, log, "items")
     everyone = torch.arange(len(rows))
     large = np.flatnonzero(np.bincount(rows) > model.item_rows.embedding_dim)

@@ -21,7 +21,6 @@ from celrec.evaluation.cluster_diagnostics import diagnose
 from celrec.evaluation.metrics import Accuracy, area_under_curve
 from celrec.offline.fit import Change, Fit, fit, validate
 from celrec.offline.solver import Watcher
-from celrec.recommender.id_model import IdModel
 from celrec.recommender.model import Model
 from celrec.recommender.negatives import Negatives
 
@@ -40,7 +39,7 @@ def measure(
     found: dict[str, float | None] = asdict(Accuracy.of(model.predict(log), log, item_counts))
     if plan.only_positive:
         found |= dict.fromkeys(("mse", "mse_cold", "mse_warm"))
-    if plan.model == "mmoe" and plan.positive is not None and isinstance(model, IdModel):
+    if plan.model == "mmoe" and plan.positive is not None:
         converted = log.target >= plan.positive
         both = converted.any() and not converted.all()
         outputs = model.outputs(log)[..., 1]

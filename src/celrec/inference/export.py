@@ -23,7 +23,6 @@ from celrec.inference.graph_files import (
     write_safetensors,
 )
 from celrec.inference.scorer import Scorer
-from celrec.recommender.id_model import IdModel
 from celrec.runs.run_folder import Run
 from celrec.runtime.atomic import atomic_file, atomic_folder
 
@@ -111,7 +110,7 @@ def _told(run: Run, scorer: Scorer, format: str) -> dict[str, Any]:  # noqa: A00
 def _tables(run: Run) -> dict[str, pl.DataFrame]:
     """What is known of ids, by the names of the files."""
     users = run.users
-    if isinstance(run.model, IdModel) and run.model.history_length:
+    if run.model.history_length:
         present = run.model.present(torch.arange(len(users))).history
         if present is not None:
             kind = pl.Array(pl.Int32, run.model.history_length)

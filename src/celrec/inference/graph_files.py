@@ -107,9 +107,9 @@ def write_program(path: Path, program: ExportedProgram, about: str) -> None:
 
     >>> from tempfile import mkdtemp
     >>> from celrec.embeddings.full import FullEmbedding
-    >>> from celrec.recommender.factorisation import Factorisation
+    >>> from celrec.recommender.model import Model
     >>> path = Path(mkdtemp(), "model.pt2")
-    >>> scorer = Scorer(Factorisation(FullEmbedding(2, 3), FullEmbedding(5, 3)))
+    >>> scorer = Scorer(Model(FullEmbedding(2, 3), FullEmbedding(5, 3)))
     >>> write_program(path, program_of(scorer), "{}")
     >>> torch.export.load(path).module()(user=torch.tensor([0]), item=torch.tensor([-1])).shape
     torch.Size([1])
@@ -150,9 +150,9 @@ def read_safetensors(path: str | Path) -> Model:
 
     >>> from tempfile import mkdtemp
     >>> from celrec.embeddings.full import FullEmbedding
-    >>> from celrec.recommender.factorisation import Factorisation
+    >>> from celrec.recommender.model import Model
     >>> path = Path(mkdtemp(), "model.safetensors")
-    >>> model = Factorisation(FullEmbedding(2, 3), FullEmbedding(5, 3))
+    >>> model = Model(FullEmbedding(2, 3), FullEmbedding(5, 3))
     >>> write_safetensors(path, model, Plan(embedding="full", rank=3), "{}")
     >>> bool((read_safetensors(path).items.weight == model.items.weight).all())
     True

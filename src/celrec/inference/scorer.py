@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from celrec.data.id_map import UNSEEN
 from celrec.recommender.batch import Batch
-from celrec.recommender.id_model import IdModel
 from celrec.recommender.model import Model
 
 
@@ -21,9 +20,9 @@ class Scorer(nn.Module):
 
     >>> from celrec.embeddings.clustered import ClusteredEmbedding
     >>> from celrec.embeddings.full import FullEmbedding
-    >>> from celrec.recommender.factorisation import Factorisation
+    >>> from celrec.recommender.model import Model
     >>> users, items = FullEmbedding(2, 3), ClusteredEmbedding(5, 3, max_clusters=2)
-    >>> scorer = Scorer(Factorisation(users, items))
+    >>> scorer = Scorer(Model(users, items))
     >>> scorer(torch.tensor([0, 1, -1]), torch.tensor([4, -1, 99])).shape
     torch.Size([3])
     >>> {name: tuple(ids.shape) for name, ids in scorer.example(7).items()}
@@ -48,19 +47,15 @@ class Scorer(nn.Module):
         −1 in places without one, which come first. `columns` is (batch, columns), for models with
         ids in further columns of the log.
         """
-        if not isinstance(self.model, IdModel):
-            predicted: Tensor = self.model(user, item)
-            return predicted
-        target = torch.zeros_like(user, dtype=torch.float32)
-        output: Tensor = self.model(Batch(user, item, target, history, columns=columns))
+        pairs = Batch.pairs(user, item)
+        output: Tensor = self.model(pairs._replace(history=history, columns=columns))
         return self.model.loss.prediction(output)
 
     def example(self, batch: int) -> dict[str, Tensor]:
         """Unseen ids in the shapes of all that `forward` wants for this model, by name."""
         shapes: dict[str, tuple[int, ...]] = {"user": (batch,), "item": (batch,)}
-        if isinstance(self.model, IdModel):
-            if self.model.history_length:
-                shapes["history"] = (batch, self.model.history_length)
-            if self.model.column_names:
-                shapes["columns"] = (batch, len(self.model.column_names))
+        if self.model.history_length:
+            shapes["history"] = (batch, self.model.history_length)
+        if self.model.column_names:
+            shapes["columns"] = (batch, len(self.model.column_names))
         return {name: torch.full(shape, UNSEEN) for name, shape in shapes.items()}

@@ -8,8 +8,7 @@ from typing import ClassVar
 import torch.nn.functional as F  # noqa: N812  (its name everywhere)
 from torch import Tensor
 
-from celrec.recommender.batch import Batch
-from celrec.recommender.id_model import HISTORY, IdModel
+from celrec.recommender.batch import HISTORY, Batch
 from celrec.recommender.model import Model
 
 
@@ -54,9 +53,7 @@ class LinearScores(UserScores):
     def told(self, scores: Tensor) -> Tensor:
         """See `UserScores`."""
         outputs = scores + self._constant.unsqueeze(-1)
-        if isinstance(self._model, IdModel):
-            return self._model.loss.prediction(outputs)
-        return outputs
+        return self._model.loss.prediction(outputs)
 
 
 class CosineScores(UserScores):
@@ -95,7 +92,7 @@ class NetworkScores(UserScores):
 
     at_once = 1 << 14
 
-    def __init__(self, model: IdModel, users: Batch) -> None:
+    def __init__(self, model: Model, users: Batch) -> None:
         self._model, self._users = model, users
         self._vectors = {"users": model.users(users.user)}
         if users.history is not None:

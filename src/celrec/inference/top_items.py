@@ -129,8 +129,8 @@ def best_items(
     """The k best items that each user has not seen: see `TopK`.
 
     >>> from celrec.embeddings.full import FullEmbedding
-    >>> from celrec.recommender.factorisation import Factorisation
-    >>> model = Factorisation(FullEmbedding(2, 2), FullEmbedding(3, 2))
+    >>> from celrec.recommender.model import Model
+    >>> model = Model(FullEmbedding(2, 2), FullEmbedding(3, 2))
     >>> best_items(model, np.zeros(3, np.int64), np.array([0, 1]), 2, SeenItems()).shape
     (2, 2)
     """

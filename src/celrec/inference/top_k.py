@@ -17,12 +17,11 @@ from celrec.errors import CelrecError
 from celrec.inference.scores import CosineScores, LinearScores, NetworkScores, UserScores
 from celrec.inference.search import Best, ItemGroups, Skipped, search
 from celrec.recommender.batch import Batch
-from celrec.recommender.id_model import IdModel
 from celrec.recommender.materialised_items import TiedItems
 from celrec.recommender.model import Model
 
 Present: TypeAlias = Callable[[Tensor], Batch]
-"""What a network is told of users, by their numbers: see `IdModel.present`."""
+"""What a network is told of users, by their numbers: see `Model.present`."""
 EXACT_GROUPS = 10_000
 """Up to so many combinations of row and features a network scores them all."""
 CANDIDATES = 1_000
@@ -49,12 +48,12 @@ class TopK:
 
     >>> from celrec.embeddings.clustered import ClusteredEmbedding
     >>> from celrec.embeddings.full import FullEmbedding
-    >>> from celrec.recommender.factorisation import Factorisation
+    >>> from celrec.recommender.model import Model
     >>> users, items = FullEmbedding(2, 2), ClusteredEmbedding(5, 2, max_clusters=2)
     >>> _ = items.split(0, torch.tensor([1, 3]))
     >>> _ = users.weight.data.fill_(1.0)
     >>> _ = items.weight.data.copy_(torch.tensor([[2.0, 0.0], [0.0, 4.0]]))
-    >>> top = TopK(Factorisation(users, items), priority=[3, 1, 5, 8, 0])
+    >>> top = TopK(Model(users, items), priority=[3, 1, 5, 8, 0])
     >>> top.recommend([0], k=3)
     Best(items=array([[3, 1, 2]], dtype=int32), scores=array([[4., 4., 2.]], dtype=float32))
     >>> seen = SeenItems()
@@ -160,7 +159,7 @@ class TopK:
         return _in_parts(self._items("items", items), at_once, nearest)
 
     def _best(self, users: Tensor, k: int, skipped: Skipped) -> Best:
-        if not isinstance(self.model, IdModel) or self.model.model.linear:
+        if self.model.model.linear:
             linear = LinearScores(self.model, users, own_apart=self._own_apart)
             return _told(linear, search(linear, self._groups, self._rank, k, skipped))
         network = NetworkScores(self.model, (self._present or self.model.present)(users))

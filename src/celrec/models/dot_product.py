@@ -17,7 +17,7 @@ class DotProduct(Interaction):
     torch.Size([5, 4])
     """
 
-    linear = True
+    linear = bilinear = True
 
     def forward(
         self,
@@ -44,7 +44,7 @@ class BiasedDotProduct(Interaction):
     """
 
     extra_columns = 1
-    linear = True
+    linear = bilinear = True
     mean: Tensor
 
     def __init__(self, mean: float = 0.0) -> None:

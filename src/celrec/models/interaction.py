@@ -67,6 +67,8 @@ class Interaction(nn.Module, ABC):
     extra_columns: ClassVar[int] = 0
     linear: ClassVar[bool] = False
     """Whether the prediction is linear in the user's vector, and in the item's: see `line`."""
+    bilinear: ClassVar[bool] = False
+    """Whether it is the dot product of the vectors, with their `extra_columns` as biases."""
     uses_history: ClassVar[bool] = False
     wants_negatives: ClassVar[bool] = False
     """Whether there is an `auxiliary` loss."""

@@ -17,8 +17,9 @@ from celrec.embeddings.mixed import MixedEmbedding
 from celrec.offline.pair_statistics import make_pair_statistics
 from celrec.offline.residuals import Residuals
 from celrec.offline.solver import Solver
-from celrec.recommender.factorisation import Factorisation
+from celrec.recommender.initial_factors import initialise_factors
 from celrec.recommender.kernels import candidate_losses, member_gradients, partner_means
+from celrec.recommender.model import Model
 from celrec.runtime.communicator import Communicator
 
 _CANDIDATES = 128  # that are judged in one pass over the interactions
@@ -34,7 +35,7 @@ class DotProductEvidence(Evidence):
 
     def __init__(
         self,
-        model: Factorisation,
+        model: Model,
         log: Interactions,
         side: str,
         residuals: Residuals | None = None,
@@ -120,7 +121,7 @@ class FactorisationSolver(Solver):
 
     def __init__(
         self,
-        model: Factorisation,
+        model: Model,
         log: Interactions,
         bias_l2: float,
         *,
@@ -142,14 +143,14 @@ class FactorisationSolver(Solver):
         self._seen_version = 0
         self._anchors = {
             side: table.weight.detach().clone()
-            for side, table in model.tables.items()
+            for side, table in model.row_tables.items()
             if isinstance(table, MixedEmbedding)
         }
 
     def start(self, seed: int) -> None:
         """The first rows, and biases of 0 but for the mean."""
         generator = torch.Generator().manual_seed(seed)
-        self.model.initialise(generator, per_row=self._per_row_start)
+        initialise_factors(self.model, generator, per_row=self._per_row_start)
         self.residuals.start()
 
     def _cut_users(self) -> NDArray[np.int64] | None:

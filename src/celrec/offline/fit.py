@@ -27,8 +27,6 @@ from celrec.offline.solver import ValidationRecord, Watcher
 from celrec.offline.training import OfflineTraining
 from celrec.online.trainer import OnlineTrainer
 from celrec.recommender.clusters import merge_similar, split_tree
-from celrec.recommender.factorisation import Factorisation
-from celrec.recommender.id_model import IdModel
 from celrec.recommender.model import Model
 from celrec.recommender.negatives import with_negatives
 from celrec.recommender.personalisation import personalise
@@ -114,8 +112,7 @@ def fit(
         first.run()
         second = _Pass(*how, everything, everything[:0], first, communicator=communicator)
         model = second.run()
-    if isinstance(model, IdModel):
-        model.remember(everything)
+    model.remember(everything)
     if not all(bool(value.isfinite().all()) for value in model.state_dict().values()):
         raise DivergedError(
             f"preset {plan.preset!r} diverged on these ratings; take preset 'default', "
@@ -126,7 +123,7 @@ def fit(
         for side, table in model.whole_tables.items()
     }
     traits = {side: table.traits for side, table in model.whole_tables.items()}
-    _leave(model)
+    model.replace_tables(lambda _, table: table.settled())
     return Fit(
         *(model, first.validation_records, first.chosen, held, traits, first.growth),
         trainer=second.trainer,
@@ -151,15 +148,6 @@ def validate(
         only = _Pass(plan, change, Checkpoint(), watch, split.train, split.valid)
         only.run()
     return list(only.chosen.values())[-1].valid_loss
-
-
-def _leave(model: Model) -> None:
-    """Put in the place of each table what is left of it when training is over."""
-    for side in ("users", "items"):
-        setattr(model, side, getattr(model, side).settled())
-    if isinstance(model, IdModel):
-        for number, name in enumerate(model.column_names):
-            model.column_tables[number] = model.whole_tables[name].settled()
 
 
 class _Pass:
@@ -201,9 +189,7 @@ class _Pass:
         if how.takes_over == CLUSTERS:
             return self._with_clusters(model, learned, how)
         # That is what is pretrained, how, and what goes on from it.
-        assert isinstance(learned, Factorisation)  # noqa: S101
         assert isinstance(self._solver, AlternatingLeastSquares)  # noqa: S101
-        assert isinstance(model, IdModel)  # noqa: S101
         take_over(model, learned, self._solver.deviations(), plan.seed)
         self._stage(FINISH, model, how, fresh=False)
         model.deviations = {}
@@ -211,7 +197,6 @@ class _Pass:
 
     def _with_clusters(self, model: Model, learned: Model, how: OfflineConfig) -> Model:
         """Begin with nothing but clusters, which stay."""
-        assert isinstance(model, IdModel)  # noqa: S101  (nothing else takes clusters over)
         _graft(model, _trees(learned))
         for side in _clusters(learned):
             table, before = model.tables[side], learned.tables[side]
@@ -273,7 +258,7 @@ def _settle(model: Model, valid: Interactions, training: OfflineTraining) -> str
     )
     tolerance = LEAST_GAIN * float(np.var(valid.target))
     merged = 0
-    if isinstance(model, Factorisation):
+    if model.factorised and not training.solver.moves_clusters:
         merged = sum(merge_similar(model, valid, side, tolerance) for side in ("users", "items"))
     if merged:
         reason += f", of which {merged:,} could be merged with others without loss"

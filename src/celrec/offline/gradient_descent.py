@@ -13,7 +13,7 @@ from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.embedding import SharedRows
 from celrec.offline.factorisation_solver import FactorisationSolver
-from celrec.recommender.factorisation import Factorisation
+from celrec.recommender.model import Model
 from celrec.runtime.communicator import Communicator
 
 _BIASES_EVERY = 10
@@ -30,7 +30,7 @@ class GradientDescent(FactorisationSolver):
 
     def __init__(
         self,
-        model: Factorisation,
+        model: Model,
         log: Interactions,
         how: DescentConfig,
         communicator: Communicator | None = None,
@@ -40,7 +40,7 @@ class GradientDescent(FactorisationSolver):
         )
         self.how = how
         self._steps = 0
-        weights = [table.weight for table in self.model.tables.values()]
+        weights = [table.weight for table in self.model.row_tables.values()]
         make = OPTIMISERS[how.optimiser]
         self.optimizer = make(weights, lr=how.learning_rate)  # type: ignore[call-arg]
 
@@ -53,13 +53,13 @@ class GradientDescent(FactorisationSolver):
         loss, *slopes = self._statistics.loss_and_slopes()
         bounds = self._statistics.curvature_bounds() if self.how.bounded else (None, None)
         for (side, table), slope, bound in zip(
-            self.model.tables.items(), slopes, bounds, strict=True
+            self.model.row_tables.items(), slopes, bounds, strict=True
         ):
             gradient = torch.zeros_like(table.weight)
             gradient[: table.num_rows] = self._with_penalties(side, table, slope, bound)
             table.weight.grad = gradient
         self.optimizer.step()
-        for table in self.model.tables.values():
+        for table in self.model.row_tables.values():
             if self.how.projection == "clip":
                 table.weight.clamp_(min=0)
             elif self.how.projection == "abs":

@@ -14,8 +14,9 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.embedding import SharedRows
 from celrec.offline.factorisation_solver import FactorisationSolver
 from celrec.offline.vector_descent import VectorDescent
-from celrec.recommender.factorisation import Factorisation, Materialised
 from celrec.recommender.kernels import solve_rows
+from celrec.recommender.materialised import Materialised
+from celrec.recommender.model import Model
 from celrec.runtime.communicator import Communicator
 
 _BATCH = 1 << 22  # numbers in the matrices of one batch of rows
@@ -30,7 +31,7 @@ class AlternatingLeastSquares(FactorisationSolver):
 
     def __init__(
         self,
-        model: Factorisation,
+        model: Model,
         log: Interactions,
         how: LeastSquaresConfig,
         communicator: Communicator | None = None,
@@ -51,7 +52,7 @@ class AlternatingLeastSquares(FactorisationSolver):
             side: VectorDescent(
                 table, how.composed, strength=how.strength, non_negative=how.non_negative
             )
-            for side, table in model.tables.items()
+            for side, table in model.row_tables.items()
             if isinstance(table, Materialised)
         }
 
@@ -109,7 +110,7 @@ class AlternatingLeastSquares(FactorisationSolver):
     @torch.no_grad()
     def deviations(self) -> dict[str, Tensor]:
         """How uncertain each row of each side is: a matrix L with L·Lᵀ = Cov(row)."""
-        tables = self.model.tables
+        tables = self.model.row_tables
         known = self._moments_of("items", tables["items"])
         if len(known) != tables["items"].num_rows:  # clusters were merged since
             known = _squares(tables["items"])
@@ -123,7 +124,7 @@ class AlternatingLeastSquares(FactorisationSolver):
 
     def _deviations(self, side: str, known: Tensor) -> Tensor:
         """Of one side, given the moments of the other."""
-        table = self.model.tables[side]
+        table = self.model.row_tables[side]
         noise = self.how.strength * self._noise
         ridge = noise * self._precisions[side]
         dim = table.embedding_dim
@@ -140,17 +141,17 @@ class AlternatingLeastSquares(FactorisationSolver):
         """The rows that this process solves for."""
         if side == "users" and self._cuts is not None:
             return slice(*self._cuts[self.communicator.rank :][:2].tolist())
-        return slice(0, self.model.tables[side].num_rows)
+        return slice(0, self.model.row_tables[side].num_rows)
 
     def _batches(self, side: str) -> list[slice]:
-        size = max(1, _BATCH // self.model.tables[side].embedding_dim ** 2)
+        size = max(1, _BATCH // self.model.row_tables[side].embedding_dim ** 2)
         rows = self._here(side)
         starts = range(rows.start, rows.stop, size)
         return [slice(start, min(start + size, rows.stop)) for start in starts]
 
     def _solve(self, side: str) -> float:
         """New rows for one side; the squared error that is expected after."""
-        tables = self.model.tables
+        tables = self.model.row_tables
         table, other = tables[side], tables[_OTHER[side]]
         known = self._moments_of(_OTHER[side], other)
         noise = self.how.strength * self._noise
@@ -178,7 +179,7 @@ class AlternatingLeastSquares(FactorisationSolver):
     def _descend(self, side: str) -> float:
         """As `_solve`, for a table whose ids do not have one row each."""
         descent = self._descents[side]
-        known = self._moments_of(_OTHER[side], self.model.tables[_OTHER[side]])
+        known = self._moments_of(_OTHER[side], self.model.row_tables[_OTHER[side]])
         return self._statistics.squares + descent.sweep(
             self._batches(side),
             lambda rows: self._statistics.normal_equations(side, known, rows),
@@ -197,7 +198,7 @@ class AlternatingLeastSquares(FactorisationSolver):
 
     def _learn_prior(self, side: str) -> None:
         """Mean and E[(row − anchor)(row − anchor)ᵀ]⁻¹ of a table that is not clustered."""
-        table = self.model.tables[side]
+        table = self.model.row_tables[side]
         if isinstance(table, (ClusteredEmbedding, Materialised)):
             return
         here = self._here(side)

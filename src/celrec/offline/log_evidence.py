@@ -14,7 +14,7 @@ from celrec.data.grouped import Grouped
 from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.recommender.batch import Batch
-from celrec.recommender.id_model import IdModel
+from celrec.recommender.model import Model
 from celrec.runtime.communicator import Communicator, Partition
 
 _SAMPLES = 4096
@@ -36,7 +36,7 @@ class LogEvidence(AutogradEvidence):
 
     def __init__(
         self,
-        recommender: IdModel,
+        recommender: Model,
         log: Interactions,
         side: str,
         take: Callable[[Tensor], Batch],

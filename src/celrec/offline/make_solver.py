@@ -9,7 +9,6 @@ from celrec.config.offline import (
     LeastSquaresConfig,
     MinibatchConfig,
     OfflineConfig,
-    TreeConfig,
 )
 from celrec.config.online import OnlineConfig
 from celrec.data.interactions import Interactions
@@ -21,8 +20,6 @@ from celrec.offline.minibatch import MinibatchDescent
 from celrec.offline.online_solver import OnlineDescent
 from celrec.offline.solver import Solver
 from celrec.offline.tree_admm import TreeAdmm
-from celrec.recommender.factorisation import Factorisation
-from celrec.recommender.id_model import IdModel
 from celrec.recommender.model import Model
 from celrec.runtime.communicator import Communicator
 
@@ -31,35 +28,31 @@ def make_solver(
     config: OfflineConfig, model: Model, log: Interactions, communicator: Communicator | None = None
 ) -> Solver:
     """The solver that a configuration names; every rank passes the whole log."""
-    communicator = communicator or Communicator.alone()
-    if isinstance(model, Factorisation) and isinstance(config.solver, DescentConfig):
-        return GradientDescent(
-            model, own_interactions(log, communicator), config.solver, communicator
-        )
-    if isinstance(model, Factorisation) and isinstance(config.solver, LeastSquaresConfig):
-        return AlternatingLeastSquares(
-            model, own_interactions(log, communicator), config.solver, communicator
-        )
-    if isinstance(model, IdModel) and isinstance(config.solver, MinibatchConfig):
+    how, communicator = config.solver, communicator or Communicator.alone()
+    if isinstance(how, MinibatchConfig):
         _check_equal(model, communicator)
-        return MinibatchDescent(model, log, config.solver, config.seed, communicator)
+        return MinibatchDescent(model, log, how, config.seed, communicator)
+    if not isinstance(how, OnlineConfig) and not model.factorised:
+        raise CelrecError(
+            f"solver: {type(how).__name__} is for matrix factorisations with squared error, "
+            f"not for {type(model.model).__name__}; take MinibatchConfig or OnlineConfig"
+        )
+    if isinstance(how, DescentConfig):
+        return GradientDescent(model, own_interactions(log, communicator), how, communicator)
+    if isinstance(how, LeastSquaresConfig):
+        part = own_interactions(log, communicator)
+        return AlternatingLeastSquares(model, part, how, communicator)
     if communicator.size > 1:
         raise CelrecError(
-            f"{communicator.size} processes cannot train with {type(config.solver).__name__}; "
+            f"{communicator.size} processes cannot train with {type(how).__name__}; "
             "train in one, or take a network, or model 'nmf' or 'mf' with embedding 'cel'"
         )
-    if isinstance(model, IdModel) and isinstance(config.solver, OnlineConfig):
-        return OnlineDescent(model, log, replace(config.solver, seed=config.seed))
-    if isinstance(model, Factorisation) and isinstance(config.solver, TreeConfig):
-        return TreeAdmm(model, log, config.solver, config.seed)
-    raise CelrecError(
-        f"solver {type(config.solver).__name__} cannot train a {type(model).__name__}; "
-        "take Minibatch or Online for a IdModel, "
-        "Descent, LeastSquares or Tree for a Factorisation"
-    )
+    if isinstance(how, OnlineConfig):
+        return OnlineDescent(model, log, replace(how, seed=config.seed))
+    return TreeAdmm(model, log, how, config.seed)
 
 
-def _check_equal(model: IdModel, communicator: Communicator) -> None:
+def _check_equal(model: Model, communicator: Communicator) -> None:
     """Complain about tables that several processes would come to have different ones of."""
     for name, table in model.whole_tables.items():
         if communicator.size > 1 and table.watches:

@@ -25,7 +25,7 @@ from celrec.offline.log_evidence import LogEvidence
 from celrec.offline.samples import PartOfBatch, Samples
 from celrec.offline.solver import Solver
 from celrec.recommender.batch import Batch
-from celrec.recommender.id_model import IdModel
+from celrec.recommender.model import Model
 from celrec.recommender.negatives import Negatives
 from celrec.runtime.communicator import Communicator, Partition, sum_gradients
 
@@ -45,7 +45,7 @@ class MinibatchDescent(Solver):
 
     def __init__(
         self,
-        model: IdModel,
+        model: Model,
         log: Interactions,
         how: MinibatchConfig,
         seed: int,

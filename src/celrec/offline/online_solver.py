@@ -16,7 +16,7 @@ from celrec.data.interactions import Interactions
 from celrec.errors import CelrecError
 from celrec.offline.solver import Solver
 from celrec.online.make_trainer import initialise_tables, make_trainer
-from celrec.recommender.id_model import IdModel
+from celrec.recommender.model import Model
 
 
 class OnlineDescent(Solver):
@@ -28,7 +28,7 @@ class OnlineDescent(Solver):
 
     moves_clusters = True
 
-    def __init__(self, model: IdModel, log: Interactions, how: OnlineConfig) -> None:
+    def __init__(self, model: Model, log: Interactions, how: OnlineConfig) -> None:
         self.model, self.how, self._log = model, how, log
         model.remember(log)
         self.trainer = make_trainer(how, model)

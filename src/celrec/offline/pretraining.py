@@ -10,16 +10,13 @@ from torch import Tensor
 from celrec.embeddings.embedding import SharedRows
 from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.embeddings.registry import describe_embedding, make_embedding
-from celrec.recommender.factorisation import Factorisation
-from celrec.recommender.id_model import IdModel
+from celrec.recommender.model import Model
 
 _SPREAD = 0.05
 
 
 @torch.no_grad()
-def take_over(
-    recommender: IdModel, learned: Factorisation, deviations: dict[str, Tensor], seed: int
-) -> None:
+def take_over(recommender: Model, learned: Model, deviations: dict[str, Tensor], seed: int) -> None:
     """Give a new recommender the rows and clusters of a factorisation, and its predictions.
 
     The rows of the factorisation become the first numbers of the recommender's rows, and

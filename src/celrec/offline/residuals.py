@@ -9,8 +9,8 @@ from torch import Tensor
 
 from celrec.data.grouped import Grouped
 from celrec.data.interactions import Interactions
-from celrec.recommender.factorisation import Factorisation
 from celrec.recommender.kernels import unexplained_sums
+from celrec.recommender.model import Model
 from celrec.runtime.communicator import Communicator
 
 
@@ -24,7 +24,7 @@ class Residuals:
 
     def __init__(
         self,
-        model: Factorisation,
+        model: Model,
         log: Interactions,
         l2: float = 5.0,
         communicator: Communicator | None = None,

@@ -14,8 +14,8 @@ from celrec.embeddings.embedding import SharedRows
 from celrec.embeddings.full import FullEmbedding
 from celrec.models.losses import LOSSES
 from celrec.recommender.batch import Batch
-from celrec.recommender.id_model import IdModel
 from celrec.recommender.kernels import stable_order
+from celrec.recommender.model import Model
 from celrec.runtime.communicator import Communicator, Partition
 
 
@@ -65,7 +65,7 @@ class Samples:
     """
 
     def __init__(
-        self, recommender: IdModel, log: Interactions, *, make_pair_statistics: bool = True
+        self, recommender: Model, log: Interactions, *, make_pair_statistics: bool = True
     ) -> None:
         self._recommender, self._log = recommender, log
         self._collapses = make_pair_statistics and _collapsible(recommender)
@@ -92,12 +92,8 @@ class Samples:
         """Take up the rows that ids have now."""
         if not self._collapses:
             return
-        tables = self._recommender.user_rows, self._recommender.item_rows
-        everyone = [
-            table.row_of(torch.arange(table.num_embeddings))
-            for table in tables
-            if isinstance(table, SharedRows)
-        ]
+        tables = self._recommender.row_tables.values()
+        everyone = [table.row_of(torch.arange(table.num_embeddings)) for table in tables]
         if self._rows and all(map(torch.equal, everyone, self._rows)):
             return
         self._rows = everyone[0], everyone[1]
@@ -113,11 +109,12 @@ class Samples:
             self.constant = float(np.square(log.target - means[pairs.number]).sum())
 
 
-def _collapsible(recommender: IdModel) -> bool:
+def _collapsible(recommender: Model) -> bool:
     """Whether the rows of a user and an item, and the user or item if alone in a row, are all."""
+    tables = recommender.tables
     sides = (
-        (recommender.user_rows, recommender.user_features),
-        (recommender.item_rows, recommender.item_features),
+        (tables["users"], recommender.user_features),
+        (tables["items"], recommender.item_features),
     )
     return (
         recommender.loss in [LOSSES[name] for name in _LINEAR]

@@ -32,12 +32,12 @@ class OfflineTraining:
     `valid` is empty there is nobody to judge, and the last state is left.
 
     >>> import celrec
-    >>> from celrec.recommender.factorisation import Factorisation
+    >>> from celrec.recommender.model import Model
     >>> from celrec.config.offline import Schedule
     >>> from celrec.embeddings.full import FullEmbedding
     >>> split = celrec.Split.random(celrec.Planted(rows=3000, users=40, items=30).interactions())
     >>> items = celrec.ClusteredEmbedding(split.train.num_items, 8, max_clusters=4)
-    >>> model = Factorisation(FullEmbedding(split.train.num_users, 8), items)
+    >>> model = Model(FullEmbedding(split.train.num_users, 8), items)
     >>> how = OfflineConfig(schedule=Schedule(steps=60, validate_every=20))
     >>> training = OfflineTraining(model, split.train, split.valid, how)
     >>> training.start()

@@ -15,8 +15,8 @@ from celrec.embeddings.embedding import SharedRows
 from celrec.embeddings.tree import TreeEmbedding
 from celrec.errors import CelrecError
 from celrec.offline.factorisation_solver import FactorisationSolver
-from celrec.recommender.factorisation import Factorisation
 from celrec.recommender.kernels import admm_rows
+from celrec.recommender.model import Model
 
 _BATCH = 1 << 22  # numbers in the matrices of one batch of rows
 
@@ -24,7 +24,7 @@ _BATCH = 1 << 22  # numbers in the matrices of one batch of rows
 class TreeAdmm(FactorisationSolver):
     """One step: all users' rows, all items' leaves, the tree."""
 
-    def __init__(self, model: Factorisation, log: Interactions, how: TreeConfig, seed: int) -> None:
+    def __init__(self, model: Model, log: Interactions, how: TreeConfig, seed: int) -> None:
         super().__init__(model, log, bias_l2=0.0)
         if not isinstance(model.items, TreeEmbedding) or model.biases:
             raise CelrecError(
@@ -32,7 +32,7 @@ class TreeAdmm(FactorisationSolver):
                 f"not {type(model.items).__name__}"
             )
         self.how, self.tree, self._seed = how, model.items, seed
-        self._duals = {side: torch.zeros_like(t.weight) for side, t in model.tables.items()}
+        self._duals = {side: torch.zeros_like(t.weight) for side, t in model.row_tables.items()}
         self._steps = 0
         self._l2, self._pull = how.strength * how.l2_users, how.strength * model.items.pull
 

@@ -18,7 +18,7 @@ from celrec.embeddings.personal import PersonalEmbedding
 from celrec.errors import CelrecError
 from celrec.online.known_ids import KnownIds
 from celrec.online.trainer import OnlineTrainer
-from celrec.recommender.id_model import IdModel
+from celrec.recommender.model import Model
 
 _SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
@@ -94,7 +94,7 @@ class Eviction:
         self._next = _LEAST
         self._heard = np.empty(0, np.int64)
 
-    def check(self, model: IdModel, embedding: str) -> None:
+    def check(self, model: Model, embedding: str) -> None:
         """Complain if ids are to be dropped and a table of the model cannot do that."""
         if self.after is None:
             return

@@ -18,12 +18,12 @@ from celrec.online.personal import PersonalTableTrainer
 from celrec.online.plain_tables import ComposedTableTrainer, RowTableTrainer
 from celrec.online.table_trainer import TableTrainer
 from celrec.online.trainer import OnlineTrainer
-from celrec.recommender.id_model import IdModel
+from celrec.recommender.model import Model
 from celrec.runtime.memory_budget import MemoryBudget
 
 
 def make_trainer(
-    config: OnlineConfig, model: IdModel, budget: MemoryBudget | None = None
+    config: OnlineConfig, model: Model, budget: MemoryBudget | None = None
 ) -> OnlineTrainer:
     """A trainer of all tables of a model, with what is kept of ids in a memory `budget`."""
     tables = model.whole_tables
@@ -70,7 +70,7 @@ def make_trainer(
 
 
 @torch.no_grad()
-def initialise_tables(config: OnlineConfig, model: IdModel, mean: float) -> None:
+def initialise_tables(config: OnlineConfig, model: Model, mean: float) -> None:
     """Draw the first rows of all tables; `mean` is about the mean of the targets.
 
     Rows of a non-negative factorisation are such that predictions are about the mean.

@@ -14,7 +14,7 @@ from celrec.data.id_map import IdMap
 from celrec.data.interactions import IdColumn, Interactions
 from celrec.embeddings.embedding import Embedding
 from celrec.errors import CelrecError
-from celrec.recommender.id_model import IdModel
+from celrec.recommender.model import Model
 
 
 def online_settings(plan: Plan) -> OnlineConfig:
@@ -47,7 +47,7 @@ def stream_plan(plan: Plan, expected_ids: int | None = None) -> Plan:
     return replace(plan, compression=str(plan.rows(expected_ids)))
 
 
-def stream_model(plan: Plan, columns: Sequence[str]) -> IdModel:
+def stream_model(plan: Plan, columns: Sequence[str]) -> Model:
     """An untrained model with tables as small as they may be, given what `stream_plan` gave.
 
     `columns` are the names of further columns of ids.
@@ -66,9 +66,7 @@ def stream_model(plan: Plan, columns: Sequence[str]) -> IdModel:
     )
     plan.check(log)
     model = make_model(log, plan)
-    if not isinstance(model, IdModel) or any(
-        type(table).grow is Embedding.grow for table in model.whole_tables.values()
-    ):
+    if any(type(table).grow is Embedding.grow for table in model.whole_tables.values()):
         raise CelrecError(
             f"embedding {plan.embedding!r} has to know all ids beforehand, and a stream brings "
             "new ones; take 'cel-lite'"

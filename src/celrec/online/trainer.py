@@ -13,8 +13,8 @@ from torch import Tensor
 from celrec.data.replay_buffer import ReplayBuffer
 from celrec.models.losses import LOSSES
 from celrec.online.table_trainer import TableTrainer, Tangent
-from celrec.recommender.batch import Batch
-from celrec.recommender.id_model import HISTORY, IdModel
+from celrec.recommender.batch import HISTORY, Batch
+from celrec.recommender.model import Model
 from celrec.runtime.memory_budget import MemoryBudget
 from celrec.runtime.threads import one_thread
 
@@ -47,7 +47,7 @@ class OnlineTrainer:
 
     def __init__(
         self,
-        recommender: IdModel,
+        recommender: Model,
         sides: Mapping[str, TableTrainer],
         network_rate: float = 1e-3,
         *,
@@ -190,7 +190,7 @@ class OnlineTrainer:
             side.observe(batch, ids, vectors, self, again=again, tangent=tangent)
 
     def present(self, users: Tensor) -> Batch:
-        """See `IdModel`; with what users did up to now."""
+        """See `Model`; with what users did up to now."""
         batch = self.recommender.present(users)
         now = torch.full_like(users, self.events)
         return self._with_history(batch._replace(history=None, moment=now))

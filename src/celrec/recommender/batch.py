@@ -8,6 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+HISTORY = "history"
+"""The name of the vectors of a history, beside those of the tables."""
+
 
 class Batch(NamedTuple):
     """Some interactions, and what their users did before."""
@@ -27,6 +30,11 @@ class Batch(NamedTuple):
     """(..., length): for each item of the history one that did not come there."""
     moment: Tensor | None = None
     """The number of each event in its stream."""
+
+    @classmethod
+    def pairs(cls, user: Tensor, item: Tensor) -> Batch:
+        """Pairs of ids to be predicted, whose targets are not known."""
+        return cls(user, item, torch.zeros(user.shape, device=user.device))
 
     @classmethod
     def of(cls, ids: Sequence[Tensor], target: Tensor, moment: Tensor | None = None) -> Batch:

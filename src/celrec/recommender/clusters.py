@@ -10,12 +10,11 @@ from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.personal import PersonalEmbedding
-from celrec.recommender.factorisation import Factorisation
 from celrec.recommender.model import Model
 
 
 @torch.no_grad()
-def merge_similar(model: Factorisation, log: Interactions, side: str, tolerance: float) -> int:
+def merge_similar(model: Model, log: Interactions, side: str, tolerance: float) -> int:
     """Merge clusters as long as the error on `log` stays within `tolerance` of what it was.
 
     The pair whose rows predict most alike is merged first: the distance between
@@ -62,10 +61,10 @@ def left_clusters(model: Model, side: str) -> NDArray[np.int64] | None:
 
     >>> from celrec.embeddings.clustered import ClusteredEmbedding
     >>> from celrec.embeddings.full import FullEmbedding
-    >>> from celrec.recommender.factorisation import Factorisation
+    >>> from celrec.recommender.model import Model
     >>> shared = ClusteredEmbedding(3, 2, max_clusters=2)
     >>> items = MixedEmbedding.personalise(shared, torch.tensor([True, False, False]))
-    >>> left_clusters(Factorisation(FullEmbedding(3, 2), items), "items")
+    >>> left_clusters(Model(FullEmbedding(3, 2), items), "items")
     array([-1,  0,  0])
     """
     table = model.tables[side]
@@ -80,13 +79,13 @@ def split_tree(model: Model, side: str) -> NDArray[np.int64] | None:
 
     None if there is no tree: ids are in no clusters, or between rows.
 
-    >>> from celrec.recommender.factorisation import Factorisation
+    >>> from celrec.recommender.model import Model
     >>> from celrec.embeddings.full import FullEmbedding
     >>> import torch
     >>> items = ClusteredEmbedding(5, 2, max_clusters=3)
     >>> items.split(0, torch.tensor([3, 4])), items.split(1, torch.tensor([4]))
     (1, 2)
-    >>> model = Factorisation(FullEmbedding(3, 2), items)
+    >>> model = Model(FullEmbedding(3, 2), items)
     >>> split_tree(model, "items"), split_tree(model, "users")
     (array([-1,  0,  1]), None)
     """

@@ -14,8 +14,7 @@ from celrec.embeddings.embedding import Embedding, SharedRows
 from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
-from celrec.recommender.factorisation import Materialised
-from celrec.recommender.id_model import IdModel
+from celrec.recommender.materialised import Materialised
 from celrec.recommender.model import Model
 
 
@@ -28,8 +27,8 @@ def with_materialised_items(model: Model) -> Model:
     >>> import torch
     >>> from celrec.embeddings.posterior import PosteriorEmbedding
     >>> from celrec.embeddings.full import FullEmbedding
-    >>> from celrec.recommender.factorisation import Factorisation
-    >>> slow = Factorisation(FullEmbedding(4, 2), PosteriorEmbedding(5, 2, rows=3))
+    >>> from celrec.recommender.model import Model
+    >>> slow = Model(FullEmbedding(4, 2), PosteriorEmbedding(5, 2, rows=3))
     >>> quick = with_materialised_items(slow)
     >>> type(quick.items).__name__, type(slow.items).__name__
     ('Materialised', 'PosteriorEmbedding')
@@ -65,10 +64,10 @@ class TiedItems(NamedTuple):
 
     >>> from celrec.embeddings.clustered import ClusteredEmbedding
     >>> from celrec.embeddings.full import FullEmbedding
-    >>> from celrec.recommender.factorisation import Factorisation
+    >>> from celrec.recommender.model import Model
     >>> items = ClusteredEmbedding(5, 2, max_clusters=2)
     >>> _ = items.split(0, torch.tensor([1, 3]))
-    >>> TiedItems.of(Factorisation(FullEmbedding(3, 2), items), 5).score
+    >>> TiedItems.of(Model(FullEmbedding(3, 2), items), 5).score
     array([0, 1, 0, 1, 0])
     """
 
@@ -94,7 +93,7 @@ class TiedItems(NamedTuple):
         shared = table.shared if isinstance(table, PersonalEmbedding) else table
         cluster = _vectors(shared, count)
         score = vector
-        if isinstance(model, IdModel) and len(model.item_features):
+        if len(model.item_features):
             for column in model.item_features.known(torch.arange(count)).numpy().T:
                 score = _both(score, column)
         return cls(score, vector, cluster, own)
@@ -124,9 +123,9 @@ def row_weights(model: Model, side: str, number: int, *, least: float = 0.01) ->
 
     Empty where ids are not between rows.
 
-    >>> from celrec.recommender.factorisation import Factorisation
+    >>> from celrec.recommender.model import Model
     >>> from celrec.embeddings.full import FullEmbedding
-    >>> row_weights(Factorisation(FullEmbedding(3, 2), FullEmbedding(4, 2)), "items", 0)
+    >>> row_weights(Model(FullEmbedding(3, 2), FullEmbedding(4, 2)), "items", 0)
     {}
     """
     table = model.tables[side]

@@ -23,7 +23,7 @@ from celrec.online.make_trainer import initialise_tables, make_trainer
 from celrec.online.stream_model import online_settings, stream_model, stream_plan
 from celrec.online.trainer import Learned, OnlineTrainer
 from celrec.recommender.batch import Batch
-from celrec.recommender.id_model import IdModel
+from celrec.recommender.model import Model
 from celrec.recommender.negatives import Negatives
 from celrec.runs.run_folder import Run, with_rows, write_run
 from celrec.runs.seen_log import LATEST_SEEN, seen_in
@@ -51,7 +51,7 @@ class OnlineLearner:
     def __init__(
         self,
         plan: Plan,
-        model: IdModel,
+        model: Model,
         tables: dict[str, KnownIds],
         eviction: Eviction,
         seen: SeenItems,
@@ -99,7 +99,7 @@ class OnlineLearner:
         `seen` is all that users have seen, with the same ids.
         """
         model, trainer = fitted.model, fitted.trainer
-        if plan.embedding != LITE or not isinstance(model, IdModel) or trainer is None:
+        if plan.embedding != LITE or trainer is None:
             raise CelrecError(
                 f"embedding {plan.embedding!r} was learned from a log and cannot go on from more; "
                 f"train with embedding {LITE!r}, or anew on all data"
@@ -123,7 +123,7 @@ class OnlineLearner:
 
         Where a `budget` is given, `run` and what was `seen` should be in it too.
         """
-        if not isinstance(run.model, IdModel) or not run.plan.online:
+        if not run.plan.online:
             raise CelrecError(f"{folder}: not an online run; name another folder")
         state = load_state(folder / _STATE, mapped=True)  # all that is taken up is copied
         run.model.remember(run.known)  # nothing: the trainer has the latest items of users

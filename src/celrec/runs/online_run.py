@@ -14,7 +14,7 @@ from celrec.errors import CelrecError
 from celrec.online.eviction import IdleTime
 from celrec.online.known_ids import KnownIds
 from celrec.online.trainer import Learned, OnlineTrainer
-from celrec.recommender.id_model import IdModel
+from celrec.recommender.model import Model
 from celrec.runs.checkpoint_folder import CheckpointFolder
 from celrec.runs.online_learner import OnlineLearner
 from celrec.runs.rejected_file import RejectedFile
@@ -196,7 +196,7 @@ class OnlineRun:
         return self.learner.plan
 
     @property
-    def model(self) -> IdModel:
+    def model(self) -> Model:
         """The model as it is now."""
         return self.learner.model
 

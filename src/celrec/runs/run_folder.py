@@ -21,7 +21,6 @@ from celrec.data.seen_items import SeenItems
 from celrec.errors import CelrecError
 from celrec.offline.solver import ValidationRecord
 from celrec.online.known_ids import id_tables
-from celrec.recommender.id_model import IdModel
 from celrec.recommender.model import Model
 from celrec.runs.checkpoint_folder import CheckpointFolder
 from celrec.runs.seen_log import read_seen, read_seen_log, seen_in, write_seen
@@ -77,7 +76,7 @@ def trained_run(
     log = log.seen()
     tables = id_tables(log, model)
     past = None
-    if isinstance(model, IdModel) and model.history_length:
+    if model.history_length:
         columns = {"user": log.user, "item": log.item, "timestamp": log.timestamp}
         past = pl.DataFrame({name: v for name, v in columns.items() if v is not None})
     told = [
@@ -232,7 +231,7 @@ def _load(folder: Path, *, seen: bool, budget: MemoryBudget | None) -> Run:
         model = rebuild_model(plan, config["model"], budget)
         model.load_state_dict(load_file(folder / "model.safetensors"))
         past = None
-        if isinstance(model, IdModel) and model.history_length:
+        if model.history_length:
             past = _read_ids(folder / _HISTORY)
             model.remember(with_rows(known, past))
         watched = read_seen(folder, known) if seen else None

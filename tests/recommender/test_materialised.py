@@ -8,7 +8,9 @@ from celrec.embeddings.binary_code import BinaryCodeEmbedding
 from celrec.embeddings.compositional import CompositionalEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
-from celrec.recommender.factorisation import Factorisation, Materialised
+from celrec.recommender.initial_factors import initialise_factors
+from celrec.recommender.materialised import Materialised
+from celrec.recommender.model import Model
 
 IDS, DIM = 9, 4
 EVERYONE = torch.tensor([*range(IDS), -1, IDS, 2**40, -(2**63)])
@@ -107,7 +109,7 @@ def test_refreshing_counts_as_no_lookup_of_training():
 
 def test_a_factorisation_writes_out_only_the_tables_without_rows(make):
     items = make()
-    model = Factorisation(FullEmbedding(5, DIM), items)
+    model = Model(FullEmbedding(5, DIM), items)
     assert model.user_rows is model.users
     assert isinstance(model.item_rows, Materialised)
     assert model.item_rows.source is items
@@ -115,7 +117,7 @@ def test_a_factorisation_writes_out_only_the_tables_without_rows(make):
 
 
 def test_a_view_is_not_part_of_the_state_or_the_parameters(make):
-    model = Factorisation(FullEmbedding(5, DIM), make())
+    model = Model(FullEmbedding(5, DIM), make())
     names = list(model.state_dict()), [name for name, _ in model.named_parameters()]
     _ = model.item_rows
     assert (list(model.state_dict()), [name for name, _ in model.named_parameters()]) == names
@@ -124,13 +126,13 @@ def test_a_view_is_not_part_of_the_state_or_the_parameters(make):
 
 def test_biases_are_not_written_out():
     source = compositional()
-    model = Factorisation(BiasedEmbedding(FullEmbedding(5, DIM)), BiasedEmbedding(source))
+    model = Model(BiasedEmbedding(FullEmbedding(5, DIM)), BiasedEmbedding(source))
     assert model.item_rows.source is source
     assert model.item_rows.embedding_dim == DIM
 
 
 def test_a_table_that_takes_the_place_of_another_has_a_view_of_its_own(make):
-    model = Factorisation(FullEmbedding(5, DIM), make())
+    model = Model(FullEmbedding(5, DIM), make())
     first = model.item_rows
     model.items = make()
     assert model.item_rows is not first
@@ -142,8 +144,8 @@ def test_factors_begin_as_the_table_was_made_and_non_negative_without_biases(mak
     items = make()
     before = copy.deepcopy(items)
     tables = FullEmbedding(5, DIM), items
-    model = Factorisation(*(map(BiasedEmbedding, tables) if biased else tables))
-    model.initialise(torch.Generator().manual_seed(0))
+    model = Model(*(map(BiasedEmbedding, tables) if biased else tables))
+    initialise_factors(model, torch.Generator().manual_seed(0))
     if not biased:
         with torch.no_grad():
             for parameter in before.non_negative_parameters():

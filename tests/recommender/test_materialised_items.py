@@ -7,8 +7,8 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.inference.top_k import TopK
-from celrec.recommender.factorisation import Factorisation
 from celrec.recommender.materialised_items import with_materialised_items
+from celrec.recommender.model import Model
 
 
 def mixture(ids, dim):
@@ -24,7 +24,7 @@ def test_the_same_is_recommended_and_the_model_is_left_as_it_was(biased):
     if biased:
         users, items = BiasedEmbedding(users), BiasedEmbedding(items)
         items.bias.data.normal_()
-    model = Factorisation(users, items)
+    model = Model(users, items)
     quick = with_materialised_items(model)
     assert model.items is items
     assert type(quick.items).__name__ == "Materialised"
@@ -37,5 +37,5 @@ def test_the_same_is_recommended_and_the_model_is_left_as_it_was(biased):
 
 
 def test_items_that_share_rows_stay_together():
-    model = Factorisation(FullEmbedding(3, 2), ClusteredEmbedding(5, 2, max_clusters=2))
+    model = Model(FullEmbedding(3, 2), ClusteredEmbedding(5, 2, max_clusters=2))
     assert with_materialised_items(model) is model

@@ -13,8 +13,8 @@ from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
-from celrec.recommender.factorisation import Factorisation
 from celrec.recommender.materialised_items import TiedItems
+from celrec.recommender.model import Model
 
 ITEMS = 12
 
@@ -52,7 +52,7 @@ def partners(labels):
 def test_items_with_equal_labels_have_equal_vectors(kind):
     make, count = TABLES[kind]
     table = make()
-    alike = TiedItems.of(Factorisation(FullEmbedding(2, 3), table), ITEMS)
+    alike = TiedItems.of(Model(FullEmbedding(2, 3), table), ITEMS)
     assert len(np.unique(alike.vector)) == count
     assert alike.score is alike.vector
     assert alike.own is None
@@ -67,7 +67,7 @@ def test_items_with_equal_labels_have_equal_vectors(kind):
 
 
 def test_who_shares_a_row_is_in_one_cluster_whatever_is_added_to_it():
-    alike = TiedItems.of(Factorisation(FullEmbedding(2, 3), personal(clustered())), ITEMS)
+    alike = TiedItems.of(Model(FullEmbedding(2, 3), personal(clustered())), ITEMS)
     assert (partners(alike.cluster) == partners(np.arange(ITEMS) % 4)).all()
     assert not partners(alike.vector)[2].sum() > 1
 
@@ -75,7 +75,7 @@ def test_who_shares_a_row_is_in_one_cluster_whatever_is_added_to_it():
 def test_biases_are_ones_own():
     items = BiasedEmbedding(clustered())
     items.bias.data.normal_()
-    alike = TiedItems.of(Factorisation(BiasedEmbedding(FullEmbedding(2, 3)), items), ITEMS - 2)
+    alike = TiedItems.of(Model(BiasedEmbedding(FullEmbedding(2, 3)), items), ITEMS - 2)
     assert alike.own.tolist() == items.bias[: ITEMS - 2].tolist()
     assert (partners(alike.score) == partners(np.arange(ITEMS - 2) % 4)).all()
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import celrec
+from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.cafe import CafeEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.deep_hash import DeepHashEmbedding
@@ -12,8 +13,13 @@ from celrec.embeddings.prehash import PreHashEmbedding
 from celrec.models.deepfm import DeepFM
 from celrec.models.dien import DIEN
 from celrec.models.din import DIN
+from celrec.models.dot_product import BiasedDotProduct, DotProduct
+from celrec.models.losses import LOSSES
+from celrec.recommender import model as model_module
+from celrec.recommender.batch import HISTORY
 from celrec.recommender.feature_tables import FeatureTables
-from celrec.recommender.id_model import HISTORY, IdModel
+from celrec.recommender.materialised import Materialised
+from celrec.recommender.model import Model
 
 DIM = 4
 
@@ -27,7 +33,7 @@ def recommender(log, model=DIN, clusters=5, length=6):
     torch.manual_seed(0)
     width = DIM + model.extra_columns
     nothing = FeatureTables([], width)
-    made = IdModel(
+    made = Model(
         FullEmbedding(log.num_users, width),
         ClusteredEmbedding(log.num_items, width, max_clusters=clusters),
         model(DIM),
@@ -37,6 +43,42 @@ def recommender(log, model=DIN, clusters=5, length=6):
     )
     made.remember(log)
     return made
+
+
+@pytest.mark.parametrize(
+    ("changes", "factorised"),
+    [
+        ({}, True),
+        ({"model": DotProduct()}, True),
+        ({"model": BiasedDotProduct()}, False),  # biases are shared as rows are
+        ({"model": DeepFM(3)}, False),
+        ({"loss": LOSSES["cross-entropy"]}, False),
+        ({"columns": {"shop": FullEmbedding(2, DIM)}}, False),
+    ],
+)
+def test_a_factorisation_is_a_dot_product_of_rows_and_squared_error(changes, factorised):
+    model = Model(FullEmbedding(3, DIM), FullEmbedding(5, DIM), **changes)
+    assert model.factorised is factorised
+
+
+def test_any_model_may_have_biases_in_tables_of_their_own(log):
+    tables = FullEmbedding(log.num_users, DIM), FullEmbedding(log.num_items, DIM)
+    apart = Model(*map(BiasedEmbedding, tables), DeepFM(DIM))
+    assert not apart.factorised
+    assert apart.biases is None
+    assert tuple(apart.tables.values()) == tables
+    before = apart.predict(log[:5])
+    with torch.no_grad():
+        apart.items.bias += 1
+    torch.testing.assert_close(apart.predict(log[:5]), before + 1)
+
+
+def test_all_tables_can_be_replaced():
+    columns = {name: FullEmbedding(2, DIM) for name in ("shop", "city")}
+    model = Model(FullEmbedding(3, DIM), FullEmbedding(5, DIM), columns=columns)
+    before = model.whole_tables
+    model.replace_tables(lambda name, _: Materialised(before[name]))
+    assert {name: table.source for name, table in model.whole_tables.items()} == before
 
 
 def test_a_batch_holds_what_users_did_before(log):
@@ -74,11 +116,12 @@ def test_predictions_of_a_log_are_those_of_its_batches(log):
     ],
 )
 @pytest.mark.parametrize("beyond", [False, True])
-def test_vectors_of_targets_and_histories_are_made_once_for_each_item(log, items, beyond):
+def test_vectors_of_targets_and_histories_are_made_once_for_each_item(
+    log, items, beyond, monkeypatch
+):
     once = recommender(log)
     once.items = items(log.num_items)
     each = copy.deepcopy(once)
-    each._everyone = lambda _: None
     batch = once.batch(log, slice(500, 600), own=True)
     if beyond:  # such ids have vectors of their own with some methods
         batch.history[::7, -1] = log.num_items + 3
@@ -86,6 +129,8 @@ def test_vectors_of_targets_and_histories_are_made_once_for_each_item(log, items
     once.items.register_forward_pre_hook(lambda _, inputs: asked.append(inputs[0].numel()))
     outputs = []
     for model in (once, each):
+        if model is each:
+            monkeypatch.setattr(model_module, "all_vectors", lambda *_: None)
         model.train()
         outputs.append(model(batch))
         outputs[-1].square().sum().backward()

@@ -1,0 +1,77 @@
+"""Vectors of a batch, each computed once where several samples need it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (its name everywhere)
+from torch import Tensor
+
+from celrec.data.id_map import UNSEEN
+from celrec.embeddings.embedding import Embedding, SharedRows
+from celrec.models.interaction import History
+from celrec.recommender.batch import Batch
+from celrec.recommender.kernels import products_by_row
+
+
+def all_vectors(items: Embedding, batch: Batch) -> Tensor | None:
+    """The vectors of an unseen item and of all items, if a batch has more places than that.
+
+    None where they are cheaper to look up: a vector that is computed from several rows takes
+    many times as long as to copy one.
+    """
+    ids, number = batch.history, items.num_embeddings
+    if (
+        ids is None
+        or isinstance(items, SharedRows)
+        or torch.compiler.is_compiling()
+        or ids.numel() <= number
+        or max(int(ids.max()), int(batch.item.max())) >= number  # methods may tell them apart
+    ):
+        return None
+    vectors: Tensor = items(torch.arange(UNSEEN, number, device=ids.device))
+    return vectors
+
+
+def chosen(vectors: Tensor, ids: Tensor) -> Tensor:
+    """The vectors of `ids`, from those that `all_vectors` gives."""
+    flat = vectors.index_select(0, ids.reshape(-1) - UNSEEN)
+    return flat.view(*ids.shape, vectors.shape[-1])
+
+
+def history_of(
+    items: Embedding, batch: Batch, everyone: Tensor | None, *, with_targets: bool
+) -> History:
+    """The history of a batch, as rows of a table where the vectors are rows of it.
+
+    `everyone` is what `all_vectors` gives. `with_targets` says that the vectors of the target
+    items are rows of the same table, without noise.
+    """
+    assert batch.history is not None  # noqa: S101  (the caller has checked)
+    ids, filled = batch.history, batch.history >= 0
+    if everyone is not None:
+        return History(None, filled, everyone, ids - UNSEEN)
+    if isinstance(items, SharedRows) and items.plain and not torch.compiler.is_compiling():
+        target = items.row_of(batch.item) if with_targets else None
+        return History(None, filled, items.weight, items.row_of(ids), target)
+    return History(items(ids), filled)
+
+
+def add_noise(
+    vectors: Tensor,
+    rows: Tensor,
+    deviations: Tensor,
+    normal: Callable[[torch.Size], Tensor],
+) -> Tensor:
+    """Vectors plus L·z, with the matrix L of each one's row and z from N(0, I)."""
+    drawn = normal(torch.Size((*rows.shape, deviations.shape[-1])))
+    noise = torch.empty_like(drawn)
+    products_by_row(deviations.numpy(), rows.long().numpy(), drawn.numpy(), noise.numpy())
+    return vectors + F.pad(noise, (0, vectors.shape[-1] - noise.shape[-1]))
+
+
+def side_by_side(features: list[Tensor]) -> Tensor:
+    """Features (..., fields, dim) joined along their fields, their leading axes broadcast."""
+    lead = torch.broadcast_shapes(*(part.shape[:-2] for part in features))  # type: ignore[no-untyped-call]
+    return torch.cat([part.expand(*lead, *part.shape[-2:]) for part in features], -2)
