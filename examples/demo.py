@@ -19,7 +19,7 @@ from celrec.config.plan import Plan
 from celrec.data.datasets.library import cache_folder
 from celrec.evaluation.metrics import Accuracy
 from celrec.inference.top_items import best_items
-from celrec.offline.fit import fit
+from celrec.offline.fitting import fit
 from celrec.recommender.model import Model
 from celrec.reporting.evaluator import Evaluator
 from celrec.reporting.run_comparison import Reference

@@ -19,7 +19,7 @@ from celrec.data.split import Split
 from celrec.evaluation.cell_file import CellFile
 from celrec.evaluation.cluster_diagnostics import eigenvalue_ratio
 from celrec.offline.factorisation_solver import DotProductEvidence
-from celrec.offline.fit import Fit
+from celrec.offline.fitting import Fit
 from celrec.offline.training import OfflineTraining
 from celrec.recommender.model import Model
 from celrec.runtime.threads import flushed_denormals

@@ -19,7 +19,7 @@ from celrec.data.interactions import Interactions
 from celrec.data.split import Split
 from celrec.evaluation.cell_file import CellFile
 from celrec.evaluation.metrics import area_under_curve
-from celrec.offline.fit import Change, fit, validate
+from celrec.offline.fitting import Change, fit, validate
 from reproduce.experiment import Cell, Experiment
 from reproduce.fold_mean import FoldMean
 from reproduce.planted_conversions import planted_conversions

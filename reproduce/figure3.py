@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from celrec.config.plan import Plan
 from celrec.data.interactions import Interactions
 from celrec.data.split import Split
-from celrec.offline.fit import Fit
+from celrec.offline.fitting import Fit
 from reproduce.drawing import draw_means, drawing
 from reproduce.fold_mean import FoldMean
 from reproduce.report import ResultTable

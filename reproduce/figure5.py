@@ -13,7 +13,7 @@ import numpy as np
 from celrec.config.plan import Plan
 from celrec.data.split import Split
 from celrec.evaluation.cluster_diagnostics import ClusterDiagnostics
-from celrec.offline.fit import Fit
+from celrec.offline.fitting import Fit
 from reproduce.drawing import COLOURS, drawing
 from reproduce.film_clusters import clusters_of, describe_clusters
 from reproduce.fold_mean import FoldMean

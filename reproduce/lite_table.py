@@ -12,7 +12,7 @@ from celrec.config.plan import Plan
 from celrec.data.split import Split
 from celrec.embeddings.posterior import IMPOSSIBLE, PosteriorEmbedding
 from celrec.evaluation.comparison import measure
-from celrec.offline.fit import Fit
+from celrec.offline.fitting import Fit
 from reproduce.ablations import ROWS
 from reproduce.experiment import Cell
 from reproduce.trial import Trial

@@ -13,7 +13,7 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.evaluation.cell_file import CellFile
 from celrec.evaluation.cluster_diagnostics import ClusterDiagnostics, adjusted_rand_index
 from celrec.evaluation.metrics import mean_squared_error
-from celrec.offline.fit import fit
+from celrec.offline.fitting import fit
 from reproduce.ablations import PRESETS
 from reproduce.experiment import Cell, Experiment
 from reproduce.fold_mean import FoldMean

@@ -12,7 +12,7 @@ import numpy as np
 from celrec.data.split import Split
 from celrec.evaluation.cell_file import CellFile
 from celrec.evaluation.metrics import mean_squared_error
-from celrec.offline.fit import Fit
+from celrec.offline.fitting import Fit
 from reproduce.ablations import DESCENT, ROWS, plain
 from reproduce.experiment import Cell
 from reproduce.report import Report

@@ -12,7 +12,7 @@ from celrec.config.building import make_model
 from celrec.data.split import Split
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.evaluation.metrics import mean_squared_error
-from celrec.offline.fit import Fit
+from celrec.offline.fitting import Fit
 from celrec.offline.training import OfflineTraining
 from celrec.recommender.model import Model
 from celrec.runtime.threads import flushed_denormals

@@ -16,7 +16,7 @@ from celrec.data.interactions import Interactions
 from celrec.data.split import Split, dense, sparse
 from celrec.errors import CelrecError, DivergedError
 from celrec.evaluation.comparison import outcome
-from celrec.offline.fit import Fit, fit, validate
+from celrec.offline.fitting import Fit, fit, validate
 
 VARIANTS: dict[str, Callable[[Interactions], Interactions]] = {
     "original": lambda log: log,

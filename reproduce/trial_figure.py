@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from celrec.data.split import Split
 from celrec.evaluation.cell_file import CellFile
-from celrec.offline.fit import Fit
+from celrec.offline.fitting import Fit
 from reproduce.experiment import Cell, Experiment
 from reproduce.report import Report, ResultTable
 from reproduce.trial import Trial, serves

@@ -17,7 +17,7 @@ from celrec.config import building
 from celrec.config.presets import PRESETS
 from celrec.data.datasets import library
 from celrec.models.registry import MODELS
-from celrec.offline import checkpoint, fit
+from celrec.offline import checkpoint, fitting
 from celrec.offline.checkpoint import Checkpoint
 from celrec.runs.run_folder import load_run
 from celrec.runtime.state_file import save_state
@@ -26,7 +26,7 @@ from celrec.runtime.state_file import save_state
 HIT = """
 import os, signal, sys
 from celrec.cli.main import main
-from celrec.offline import checkpoint
+from celrec.offline import checkpoint, fitting
 keep, kept = checkpoint.save_state, 0
 def keep_and_be_hit(path, state):
     global kept
@@ -590,7 +590,7 @@ def test_without_a_folder_there_is_nothing_to_resume(capsys, log, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fit, "personalise", interrupted)
+    monkeypatch.setattr(fitting, "personalise", interrupted)
     assert main(["train", log, "--rank", "3", "--personalise", "all"]) == 130
     assert capsys.readouterr().err == "celrec: interrupted\n"
 

@@ -9,7 +9,7 @@ from celrec.cel.split import Splitter
 from celrec.config.offline import DescentConfig
 from celrec.config.plan import Plan
 from celrec.config.presets import PRESETS
-from celrec.offline.fit import fit
+from celrec.offline.fitting import fit
 
 
 def test_the_preset_paper_is_what_the_paper_says():

@@ -7,7 +7,7 @@ from celrec import CelrecError, Plan, Planted, Split, fit
 from celrec.config.presets import PRESETS
 from celrec.evaluation import comparison as module
 from celrec.evaluation.comparison import PENALTIES, Comparison
-from celrec.offline.fit import validate
+from celrec.offline.fitting import validate
 
 
 @pytest.fixture(autouse=True)

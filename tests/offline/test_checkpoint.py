@@ -14,7 +14,7 @@ from celrec.config.plan import Plan
 from celrec.config.presets import PRESETS
 from celrec.offline import checkpoint as checkpoint_module
 from celrec.offline.checkpoint import Checkpoint
-from celrec.offline.fit import fit
+from celrec.offline.fitting import fit
 from celrec.offline.training import OfflineTraining
 from celrec.runtime.state_file import load_state, save_state
 

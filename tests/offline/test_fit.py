@@ -18,7 +18,7 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.evaluation.cluster_diagnostics import ClusterDiagnostics, adjusted_rand_index
-from celrec.offline.fit import fit
+from celrec.offline.fitting import fit
 from celrec.offline.training import OfflineTraining
 from celrec.recommender.negatives import Negatives
 

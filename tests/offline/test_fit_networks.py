@@ -20,7 +20,7 @@ from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.models.registry import MODELS
 from celrec.offline.checkpoint import Checkpoint
-from celrec.offline.fit import fit
+from celrec.offline.fitting import fit
 from celrec.runs.run_folder import load_run, save_run
 from tests.offline.test_checkpoint import Stopped, assert_same
 

@@ -9,7 +9,7 @@ from celrec.config.plan import Plan
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.personal import PersonalEmbedding
-from celrec.offline.fit import fit
+from celrec.offline.fitting import fit
 from celrec.recommender.clusters import split_tree
 from celrec.recommender.model import Model
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from celrec.offline.fit import fit
+from celrec.offline.fitting import fit
 
 
 def by_place(table, *, quick=False):

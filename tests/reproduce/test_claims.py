@@ -4,7 +4,7 @@ import torch
 
 from celrec.cel.split import Splitter
 from celrec.evaluation.cell_file import CellFile
-from celrec.offline.fit import fit
+from celrec.offline.fitting import fit
 from reproduce.claims import EXPERIMENTS, left_empty, ratios_at_splits
 from tests.reproduce.entries import by_place, small
 

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from celrec.embeddings.posterior import IMPOSSIBLE, PosteriorEmbedding
-from celrec.offline.fit import fit
+from celrec.offline.fitting import fit
 from reproduce.lite_table import BEST_ROW, MIXTURES, THEIRS, LiteTable, keep_best_rows
 from tests.reproduce.entries import by_place, small
 

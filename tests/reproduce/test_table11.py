@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from celrec.evaluation.cell_file import CellFile
-from celrec.offline.fit import fit
+from celrec.offline.fitting import fit
 from reproduce.table11 import EXPERIMENTS
 from reproduce.trial import Trial
 from tests.reproduce.entries import by_place, settings, small, validation_records

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from celrec.offline.fit import fit
+from celrec.offline.fitting import fit
 from reproduce import table12 as module
 from reproduce.table12 import EXPERIMENTS, retrained
 from tests.reproduce.entries import by_place, small

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from celrec.config.starts import starting_clusters
-from celrec.offline.fit import fit
+from celrec.offline.fitting import fit
 from reproduce.table5 import EXPERIMENTS
 from tests.reproduce.entries import by_place, settings, small, validation_records
 

@@ -15,7 +15,7 @@ from celrec.config.offline import OfflineConfig, Schedule
 from celrec.config.plan import Plan
 from celrec.config.presets import PRESETS
 from celrec.embeddings.mixed import MixedEmbedding
-from celrec.offline.fit import Fit, fit
+from celrec.offline.fitting import Fit, fit
 from celrec.offline.solver import ValidationRecord
 from celrec.offline.training import OfflineTraining
 from celrec.runs.run_folder import check_place, load_run, save_run

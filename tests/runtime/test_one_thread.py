@@ -3,7 +3,7 @@ import torch
 
 import celrec
 from celrec.config.plan import Plan
-from celrec.offline.fit import fit
+from celrec.offline.fitting import fit
 from celrec.online import trainer as online_trainer
 from celrec.runtime.threads import one_thread
 

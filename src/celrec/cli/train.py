@@ -145,7 +145,7 @@ def train(
     from celrec.data.split import Split
     from celrec.evaluation.comparison import training_result
     from celrec.offline.checkpoint import Checkpoint
-    from celrec.offline.fit import fit
+    from celrec.offline.fitting import fit
     from celrec.runs.run_folder import check_place, save_run
     from celrec.runtime.communicator import launched, restarted
 

@@ -1,1 +1,5 @@
 """Id to vector: one method per file, one interface, one registry, the memory report."""
+
+from celrec.runtime.lazy_exports import lazy_exports
+
+__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

@@ -22,7 +22,7 @@ from celrec.evaluation.comparison import training_result
 from celrec.inference.clusters import cluster_summary
 from celrec.inference.explanation import Explainer, Explanation, Id
 from celrec.inference.top_items import TopItems
-from celrec.offline.fit import fit
+from celrec.offline.fitting import fit
 from celrec.runs.following import asked_of, stream_source
 from celrec.runs.online_learner import OnlineLearner
 from celrec.runs.online_run import OnlineRun

@@ -19,7 +19,7 @@ from celrec.errors import CelrecError
 from celrec.evaluation.cell_file import CellFile
 from celrec.evaluation.cluster_diagnostics import diagnose
 from celrec.evaluation.metrics import Accuracy, area_under_curve
-from celrec.offline.fit import Change, Fit, fit, validate
+from celrec.offline.fitting import Change, Fit, fit, validate
 from celrec.offline.solver import Watcher
 from celrec.recommender.model import Model
 from celrec.recommender.negatives import Negatives
@@ -254,6 +254,36 @@ class Comparison:
 
     def _cell(self, plan: Plan, fold: tuple[int, int] | None) -> dict[str, Any]:
         return {"data": self._name, "penalties": self._penalties, "fold": fold, **asdict(plan)}
+
+
+def compare(
+    log: Interactions,
+    embeddings: Sequence[str],
+    compressions: Sequence[str],
+    *,
+    plan: Plan | None = None,
+    folds: Sequence[tuple[int, int] | None] = (None,),
+    penalties: Sequence[float] = (),
+) -> list[ComparisonRow]:
+    """Train embedding methods at several compressions on the same data; a row for each.
+
+    Args:
+        log: The interactions. A part of them is the test data.
+        embeddings: Names of methods, as in `celrec embeddings`.
+        compressions: Shares of the ids ("5%") or numbers of rows ("40").
+        plan: All other options; the default plan if None.
+        folds: Test on these folds, as in `[(1, 5), (2, 5)]`, or on a random fifth (None).
+        penalties: Strengths of regularisation to choose among on validation data.
+
+    >>> import celrec
+    >>> log = celrec.Planted(rows=2000, users=30, items=40, item_clusters=4).interactions()
+    >>> rows = celrec.compare(log, ["full", "modulo"], ["4"], plan=celrec.Plan(rank=4))
+    >>> [(row.embedding, row.compression) for row in rows]
+    [('full', '100%'), ('modulo', '4')]
+
+    """
+    plan = Plan() if plan is None else plan
+    return Comparison(log, plan, embeddings, compressions, folds=folds, penalties=penalties).run()
 
 
 def clustered_instead(one: ComparisonRow, every: Sequence[ComparisonRow]) -> float | None:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from celrec.config.plan import Plan
 from celrec.errors import CelrecError
-from celrec.offline.fit import fit
+from celrec.offline.fitting import fit
 from celrec.offline.solver import Watcher
 from celrec.recommender.model import Model
 from celrec.reporting.compared_models import REFERENCE, RUN, ComparedModel, baselines

@@ -16,7 +16,7 @@ from celrec.data.columns import further
 from celrec.data.interactions import IdColumn, Interactions
 from celrec.data.seen_items import SeenItems
 from celrec.errors import CelrecError
-from celrec.offline.fit import Fit
+from celrec.offline.fitting import Fit
 from celrec.online.eviction import Eviction, IdleTime
 from celrec.online.known_ids import FittingEvents, KnownIds, ids_table
 from celrec.online.make_trainer import initialise_tables, make_trainer

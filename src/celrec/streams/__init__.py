@@ -1,1 +1,5 @@
 """Events in order, from files, folders, standard input and message brokers."""
+
+from celrec.runtime.lazy_exports import lazy_exports
+
+__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

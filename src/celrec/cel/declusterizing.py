@@ -7,7 +7,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from celrec.cel.clusterize import replace_module
+from celrec.cel.clusterizing import replace_module
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.clustered_bag import ClusteredEmbeddingBag
 from celrec.embeddings.embedding import Embedding

@@ -1,0 +1,14 @@
+from celrec.cel.autograd_evidence import AutogradEvidence as AutogradEvidence
+from celrec.cel.bag_evidence import BagEvidence as BagEvidence
+from celrec.cel.clusterer import Clusterer as Clusterer
+from celrec.cel.clusterer import Move as Move
+from celrec.cel.clusterizing import clusterize as clusterize
+from celrec.cel.criteria import CRITERIA as CRITERIA
+from celrec.cel.declusterizing import declusterize as declusterize
+from celrec.cel.evidence import DistributedEvidence as DistributedEvidence
+from celrec.cel.evidence import Evidence as Evidence
+from celrec.cel.reassignment import Reassignment as Reassignment
+from celrec.cel.split import NORMALISATIONS as NORMALISATIONS
+from celrec.cel.split import SPLIT_METHODS as SPLIT_METHODS
+from celrec.cel.split import THRESHOLDS as THRESHOLDS
+from celrec.cel.split import Splitter as Splitter

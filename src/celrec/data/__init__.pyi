@@ -1,0 +1,17 @@
+from celrec.data.datasets.dataset import Dataset as Dataset
+from celrec.data.datasets.library import DATASETS as DATASETS
+from celrec.data.datasets.library import fetch_dataset as fetch_dataset
+from celrec.data.datasets.library import load_dataset as load_dataset
+from celrec.data.description import Description as Description
+from celrec.data.histories import Histories as Histories
+from celrec.data.id_map import UNSEEN as UNSEEN
+from celrec.data.id_map import IdMap as IdMap
+from celrec.data.interactions import IdColumn as IdColumn
+from celrec.data.interactions import Interactions as Interactions
+from celrec.data.planted import Planted as Planted
+from celrec.data.reading import read as read
+from celrec.data.replay_buffer import ReplayBuffer as ReplayBuffer
+from celrec.data.seen_items import SeenItems as SeenItems
+from celrec.data.split import Split as Split
+from celrec.data.split import dense as dense
+from celrec.data.split import sparse as sparse

@@ -1,0 +1,1 @@
+from celrec.estimator.recommender import Recommender as Recommender

@@ -1,0 +1,15 @@
+from celrec.evaluation.cluster_diagnostics import ClusterDiagnostics as ClusterDiagnostics
+from celrec.evaluation.cluster_diagnostics import adjusted_rand_index as adjusted_rand_index
+from celrec.evaluation.cluster_diagnostics import diagnose as diagnose
+from celrec.evaluation.comparison import Comparison as Comparison
+from celrec.evaluation.comparison import ComparisonRow as ComparisonRow
+from celrec.evaluation.comparison import compare as compare
+from celrec.evaluation.comparison_plot import draw_comparison as draw_comparison
+from celrec.evaluation.metrics import Accuracy as Accuracy
+from celrec.evaluation.metrics import area_under_curve as area_under_curve
+from celrec.evaluation.metrics import log_loss as log_loss
+from celrec.evaluation.metrics import mean_squared_error as mean_squared_error
+from celrec.evaluation.prequential import Measured as Measured
+from celrec.evaluation.prequential import Prequential as Prequential
+from celrec.evaluation.prequential import Window as Window
+from celrec.evaluation.ranking import Ranking as Ranking

@@ -1,0 +1,46 @@
+"""Public names of packages that are imported when they are first used."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+
+def lazy_exports(
+    package: str, file: str
+) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
+    """`__getattr__`, `__dir__` and `__all__` of a package whose names stand in its stub.
+
+    The stub `__init__.pyi` beside `file` imports every public name, as in `from
+    celrec.data.split import Split as Split`. Type checkers read the same stub. A module is
+    imported when one of its names is first used, so that importing the package stays fast.
+
+    >>> import celrec.data
+    >>> "Split" in dir(celrec.data), celrec.data.Split.__module__
+    (True, 'celrec.data.split')
+    """
+    modules = exported_names(Path(file).with_suffix(".pyi"))
+
+    def get_attribute(name: str) -> object:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value: object = getattr(import_module(modules[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def list_names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *modules})
+
+    return get_attribute, list_names, sorted(modules)
+
+
+def exported_names(stub: Path) -> dict[str, str]:
+    """The public names that a stub imports, and the modules that they come from."""
+    tree = ast.parse(stub.read_text())
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module]
+    return {
+        alias.asname: str(node.module) for node in imports for alias in node.names if alias.asname
+    }
