@@ -405,7 +405,7 @@ def test_time_is_that_of_the_timestamps_and_needs_them(capsys, log, tmp_path, mo
     bare = tmp_path / "bare.csv"
     pl.read_csv(log, infer_schema=False).drop("timestamp").write_csv(bare)
     code = main(["online", str(bare), *map(str, words)])
-    assert_one_line(capsys, code, "forget_after '1d' goes by timestamps, and events have none")
+    assert_one_line(capsys, code, "evict_after '1d' goes by timestamps, and events have none")
     _, end = online(capsys, log, *words)
     assert end["dropped"]["users"] > 0
 

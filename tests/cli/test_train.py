@@ -253,7 +253,7 @@ def test_strings_and_integers_do_not_meet(capsys, log, tmp_path):
         (["--compression", "nan%"], "compression must be a share"),
         (["--compression", "-5"], "compression must not be negative, not '-5'"),
         (["--embedding", "magic"], "embedding must be one of cel, "),
-        (["--model", "magic"], "model must be one of nmf, mf, deepfm, din, dien,"),
+        (["--model", "magic"], "model must be one of nmf, mf, deepfm, dien, din,"),
         (["--side", "left"], "side must be one of items, users, both, not 'left'"),
         (["--rank", "0"], "rank must be positive, not 0"),
         (["--seed", "-1"], "seed must lie in 0"),

@@ -70,7 +70,7 @@ def test_a_number_is_taken_as_it_is_where_there_are_so_many_ids(number, ids):
         ({"side": ""}, "side must be one of items, users, both"),
         (
             {"model": "magic"},
-            "model must be one of nmf, mf, deepfm, din, dien, neumf, mmoe, widedeep",
+            "model must be one of nmf, mf, deepfm, dien, din, mmoe, neumf, widedeep",
         ),
         ({"model": ""}, "model must be one of nmf, mf"),
         ({"preset": "best"}, "preset must be one of default, descent, paper, released"),

@@ -208,7 +208,7 @@ def test_time_needs_timestamps(times):
     with pytest.raises(CelrecError) as told:
         run.learn(frame)
     assert str(told.value) == (
-        "forget_after '90d' goes by timestamps, and events have none; name their column "
+        "evict_after '90d' goes by timestamps, and events have none; name their column "
         "(--timestamp-column), or give a number of events"
     )
     assert len(run.tables["users"].ids) == 0
@@ -234,5 +234,5 @@ def test_tables_that_cannot_drop_ids_are_told_at_the_start(name):
     if name in ("cel-lite", "full"):
         Eviction(IdleTime(5)).check(model, name)
         return
-    with pytest.raises(CelrecError, match=f"forget_after: embedding '{name}' cannot drop ids"):
+    with pytest.raises(CelrecError, match=f"evict_after: embedding '{name}' cannot drop ids"):
         Eviction(IdleTime(5)).check(model, name)

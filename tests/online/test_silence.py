@@ -28,7 +28,7 @@ def test_all_else_is_one_line_that_names_it(text):
     with pytest.raises(CelrecError) as told:
         IdleTime.parse(text)
     assert str(told.value) == (
-        "forget_after must be a number of events such as 1000000, or a time such as 90d, 12h, 30m "
+        "evict_after must be a number of events such as 1000000, or a time such as 90d, 12h, 30m "
         f"or 45s, not {text!r}"
     )
 

@@ -77,7 +77,7 @@ def cut(frame, size=BATCH):
 
 
 def learned(folder, kind, frame, after, size=BATCH):
-    run = OnlineRun.start(folder, KINDS[kind], columns_of(kind), forget_after=after)
+    run = OnlineRun.start(folder, KINDS[kind], columns_of(kind), evict_after=after)
     for events in cut(frame, size):
         run.learn(events)
     return run
@@ -89,7 +89,7 @@ def test_all_ids_of_a_column_may_be_silent_and_come_again(tmp_path):
         shops = [f"shop {n % 3}" if n < 60 or n >= 240 else None for n in range(300)]
         frame = drifting(300).with_columns(pl.Series(further("shop"), shops))
         folder = tmp_path / kind
-        with OnlineRun.start(folder, KINDS[kind], ["shop"], forget_after=IdleTime(50)) as run:
+        with OnlineRun.start(folder, KINDS[kind], ["shop"], evict_after=IdleTime(50)) as run:
             for events in cut(frame):
                 run.learn(events)
                 if run.events == 195:
@@ -282,7 +282,7 @@ def everything(run):
 def test_stopped_after_every_batch_a_run_drops_the_same_and_comes_to_the_same(
     tmp_path, kind, after
 ):
-    start = {"forget_after": IdleTime.parse(after)}
+    start = {"evict_after": IdleTime.parse(after)}
     whole = OnlineRun.start(tmp_path / "whole", KINDS[kind], columns_of(kind), **start)
     parts = OnlineRun.start(tmp_path / "parts", KINDS[kind], columns_of(kind), **start)
     for events in cut(drifting(240), 30):
@@ -326,7 +326,7 @@ def test_where_ids_drift_for_ever_memory_is_bounded_and_errors_are_no_larger(
     for after in (None, IdleTime(2000)):
         metrics, bytes_held, ids_held = Prequential(), [], []
         folder = tmp_path / str(after)
-        with OnlineRun.start(folder, KINDS[kind], forget_after=after) as run:
+        with OnlineRun.start(folder, KINDS[kind], evict_after=after) as run:
             for part in cut(frame, 250):
                 metrics.add(run.learn(part))
                 bytes_held.append(sum(run.nbytes.values()))

@@ -57,7 +57,7 @@ def test_ids_are_dropped_alike(log, tmp_path, monkeypatch, kind):  # noqa: F811
             tmp_path / str(memory),
             plan,
             columns_of(plan),
-            forget_after=IdleTime(70),
+            evict_after=IdleTime(70),
             memory=memory,
         )
         for memory in (None, 0, 3000)

@@ -64,8 +64,8 @@ def test_an_online_run_keeps_what_users_have_seen_however_often_it_stops(
 def test_who_is_dropped_has_seen_nothing_and_was_seen_by_nobody(tmp_path, monkeypatch):
     monkeypatch.setattr(eviction, "_LEAST", 20)
     frame = drifting(280)
-    one = OnlineRun.start(tmp_path / "one", KINDS["soft"], forget_after=IdleTime(60))
-    two = OnlineRun.start(tmp_path / "two", KINDS["soft"], forget_after=IdleTime(60))
+    one = OnlineRun.start(tmp_path / "one", KINDS["soft"], evict_after=IdleTime(60))
+    two = OnlineRun.start(tmp_path / "two", KINDS["soft"], evict_after=IdleTime(60))
     for events in cut(frame, 20):
         one.learn(events)
         two.learn(events)
@@ -129,7 +129,7 @@ def test_files_stay_as_long_as_a_checkpoint_needs_them(tmp_path, monkeypatch):
     monkeypatch.setattr(eviction, "_LEAST", 40)
     folder = tmp_path / "run"
     kept = []
-    with OnlineRun.start(folder, KINDS["soft"], forget_after=IdleTime(50)) as run:
+    with OnlineRun.start(folder, KINDS["soft"], evict_after=IdleTime(50)) as run:
         for events in cut(drifting(400), 20):
             run.learn(events)
             run.checkpoint()

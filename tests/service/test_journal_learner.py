@@ -33,7 +33,7 @@ def test_times_of_any_unit_become_those_of_the_run(tmp_path, ticks):
         {"user": ["a"], "item": [1], "target": [1.0], "timestamp": [NOW * ticks]},
         schema_overrides={"timestamp": pl.Int64},
     )
-    with OnlineRun.start(tmp_path / "run", PLAN, forget_after=IdleTime.parse("90d")) as run:
+    with OnlineRun.start(tmp_path / "run", PLAN, evict_after=IdleTime.parse("90d")) as run:
         run.learn(Events(frame, {}))
         journal = Journal(tmp_path / "run" / "journal")
         learner = JournalLearner(run, journal, Versions(snapshot(run)), Pace(10))

@@ -9,37 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from celrec.cli.options import Json, Options, takes_options
+from celrec.config.options import COMPARE, given_plan_options
 from celrec.errors import CelrecError
 
 if TYPE_CHECKING:
     from celrec.evaluation.comparison import ComparisonRow
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
-_RIVALS = "cel,full,modulo,bh,ae,prehash4,prehash,etree,jnkm,hashgnn,qr,cce,robe,tt,dhe,cafe"
 
-
+@takes_options(COMPARE)
 def compare(
     data: Annotated[str, typer.Argument(metavar="DATA", help="A file, or the name of a data set.")],
-    embedding: Annotated[
-        str,
-        typer.Option(
-            help="Methods, with commas between them; `celrec embeddings` tells them all. The full "
-            "embedding is always there: times are told in its."
-        ),
-    ] = _RIVALS,
-    compression: Annotated[
-        str, typer.Option(help="Shares of the ids or numbers of rows, with commas between them.")
-    ] = "5%,1%",
-    model: Annotated[str, typer.Option(help="As in `celrec train`.")] = "nmf",
-    side: Annotated[str, typer.Option(help="What is compressed: items, users or both.")] = "items",
-    rank: Annotated[
-        int | None, typer.Option(help="The length of a row; that of the preset if not given.")
-    ] = None,
-    preset: Annotated[str, typer.Option(help="As in `celrec train`.")] = "default",
-    loss: Annotated[str, typer.Option(help="As in `celrec train`.")] = "squared-error",
-    positive: Annotated[
-        float | None, typer.Option(help="Targets from this one on are conversions.")
-    ] = None,
+    options: Options,
     folds: Annotated[
         str | None,
         typer.Option(
@@ -53,7 +34,6 @@ def compare(
             help="Choose the strength of penalties on validation data, four trials a method.",
         ),
     ] = False,
-    seed: Annotated[int, typer.Option(help="Of the splits, the starts and the moves.")] = 0,
     out: Annotated[
         Path | None,
         typer.Option(help="Keep what is finished in this file, and go on from what it holds."),
@@ -76,20 +56,13 @@ def compare(
 
     if plot is not None:
         picture_kind(plot)  # a wrong name is told before anything is trained
-    plan = Plan(
-        model=model,
-        side=side,
-        rank=rank,
-        preset=preset,
-        loss=loss,
-        positive=positive,
-        seed=seed,
-    )
+    one = {n: v for n, v in options.items() if n not in ("embedding", "compression")}
+    plan = Plan(**given_plan_options(one))
     comparison = Comparison(
         open_data(data, need_target=not plan.only_positive),
         plan,
-        [FULL, *_words("embedding", embedding)],
-        _words("compression", compression),
+        [FULL, *_words("embedding", options["embedding"])],
+        _words("compression", options["compression"]),
         folds=[None] if folds is None else [fold_of(word) for word in _words("folds", folds)],
         name=data,
         penalties=PENALTIES if tune else (),
@@ -102,11 +75,26 @@ def compare(
     else:
         show_comparison(data, plan, standings)
     if plot is not None:
-        draw_comparison(standings, plot, f"{model} on {data}, {side} compressed")
+        draw_comparison(standings, plot, f"{plan.model} on {data}, {plan.side} compressed")
+
+
+def models(as_json: Json = False) -> None:
+    """List the models that `train`, `online` and `compare` have.
+
+    Example: celrec models
+    """
+    from celrec.models.registry import model_summaries
+
+    summaries = model_summaries()
+    if as_json:
+        typer.echo(json.dumps(summaries))
+    else:
+        for name, summary in summaries.items():
+            typer.echo(f"{name:12}  {summary}")
 
 
 def embeddings(as_json: Json = False) -> None:
-    """Tell the embedding methods that `train` and `compare` know.
+    """List the embedding methods that `train` and `compare` have.
 
     Example: celrec embeddings
     """

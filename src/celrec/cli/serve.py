@@ -7,12 +7,16 @@ from typing import Annotated
 
 import typer
 
+from celrec.cli.options import Options, takes_options
 from celrec.cli.runs import RunArgument
+from celrec.config.options import SERVE
 from celrec.errors import CelrecError
 
 
+@takes_options(SERVE)
 def serve(
     run: RunArgument,
+    options: Options,
     host: Annotated[
         str, typer.Option(help="The address to listen on; beyond loopback it takes an API key.")
     ] = "127.0.0.1",
@@ -46,10 +50,6 @@ def serve(
         int, typer.Option(help="Bytes that the body of a request may have.")
     ] = 1_048_576,
     threads: Annotated[int, typer.Option(help="Longer answers that are worked on at once.")] = 2,
-    checkpoint_every: Annotated[
-        int, typer.Option(help="Keep what was learned after so many events …")
-    ] = 100_000,
-    checkpoint_seconds: Annotated[float, typer.Option(help="… or after so many seconds.")] = 60.0,
 ) -> None:
     """Answer over HTTP: recommendations, scores, clusters, reasons; and learn events that come.
 
@@ -81,7 +81,7 @@ def serve(
         typer.echo(f"serving {run} on {address} ({kind}); Ctrl-C stops it")
 
     def pace(batch: int) -> Pace:
-        return Pace(batch, checkpoint_every, checkpoint_seconds)
+        return Pace(batch, options["checkpoint_every"], options["checkpoint_seconds"])
 
     key, limits = ApiKey.found(api_key_file), Limits(body=max_body, threads=threads)
     if new:

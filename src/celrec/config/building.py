@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from celrec.config.methods import Request, find_method
 from celrec.config.online import OnlineConfig
-from celrec.config.plan import LITE, SIDES, Plan
+from celrec.config.options import SIDES
+from celrec.config.plan import LITE, Plan
 from celrec.config.starts import starting_clusters
 from celrec.data.features import EncodedFeature
 from celrec.data.id_map import UNSEEN

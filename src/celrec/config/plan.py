@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,13 +9,13 @@ import numpy as np
 from celrec.config.methods import find_method
 from celrec.config.offline import CLUSTERS, NOTHING, ROWS, OfflineConfig
 from celrec.config.online import OnlineConfig
-from celrec.config.presets import COMPOSED_SWEEPS, ONLINE, PRESETS, TREE
+from celrec.config.options import PLAN_OPTIONS, default, find_option
+from celrec.config.presets import COMPOSED_SWEEPS, TREE, offline_presets, online_presets
 from celrec.data.interactions import Interactions
 from celrec.errors import CelrecError
 from celrec.models.losses import LOSSES
 from celrec.models.registry import MODELS
 
-SIDES = {"items": (False, True), "users": (True, False), "both": (True, True)}
 LITE = "cel-lite"
 """The embedding that is always learned online."""
 _NO_NEGATIVES = ("din", "dien", "mmoe")
@@ -28,69 +26,65 @@ LEAST_GAIN = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to train."""
+    """What to train, and how.
 
-    embedding: str = "cel"
-    """See `METHODS`."""
-    compression: str = "1%"
-    """Rows of each compressed table: a share of its ids (`1%`), a number (`40`), or `auto`: as
-    many clusters as lower the error on validation data."""
-    side: str = "items"
-    """Which tables are compressed: `items`, `users` or `both`."""
-    rank: int | None = None
-    """The length of a row; that of the preset if None."""
-    preset: str = "default"
-    seed: int = 0
-    model: str = "nmf"
-    """`nmf`: non-negative factors; `mf`: factors and biases; or a network: see `MODELS`."""
-    start: str = "one"
-    """The first clusters: see `starting_clusters`."""
-    frozen: bool = False
-    """Whether the first clusters are the last ones too."""
-    personalise: str = "none"
-    """Who gets a row of their own in the end: `none`, `all`, or those with more interactions than
-    a number."""
-    loss: str = "squared-error"
-    """What a network is trained for: `squared-error`, `cross-entropy` of targets 0 and 1, or
-    `ranking`: interactions above other items. `mmoe` has its own: squared error and
-    cross-entropy of conversions."""
-    positive: float | None = None
-    """Targets from this one on are conversions."""
-    negatives: int = 0
-    """For logs that tell only what happened: beside each interaction, which counts as 1, so many
-    items that the user had nothing to do with, drawn at random, are learned as 0."""
-    features: bool = True
-    """Whether a network sees what is known of users and items besides their ids."""
-    penalty: float = 1.0
-    """How many times as strong as usual the penalties on what is learned are."""
-    rate: float = 1.0
-    """How many times as high as usual the learning rates are, of what is learned online."""
+    Args:
+        model: The model: nmf (non-negative matrix factorisation), mf (matrix factorisation with
+            biases), or a network; `celrec models` lists them.
+        embedding: The embedding method: cel, full, modulo, …; `celrec embeddings` lists them.
+        compression: Rows of each compressed table: a share of its ids (1%), a number (40), or auto:
+            as many as lower the validation error.
+        side: Which tables are compressed: items, users or both.
+        rank: The embedding dimension; that of the preset if not given.
+        preset: Hyperparameters by name: default; for nmf and mf also descent, for nmf paper or
+            released; for networks clusters or scratch (take over the clusters of a factorisation,
+            or nothing); for cel-lite hard or paper; online: learn other embeddings event by event.
+        seed: The random seed of splits, initial values and negative samples.
+        start: The initial clusters: one, random:N, ratings:N (bins of mean rating), genres, or
+            those of a run folder.
+        frozen: Keep the initial clusters.
+        personalise: Which ids get a row of their own in the end: none, all, or those with more
+            interactions than a number.
+        loss: The loss: squared-error, cross-entropy (of targets 0 and 1) or ranking (interactions
+            above random items; not online). Factorisations that are not learned online have
+            squared-error.
+        positive: Targets from this one on are conversions, for cross-entropy, ranking and mmoe.
+        negatives: Negative sampling, for implicit feedback: each interaction has target 1, and
+            beside it so many random items without an interaction have target 0.
+        features: Whether a network has features of users and items, such as genres, as inputs.
+        penalty: A factor on all regularisation.
+        rate: A factor on all learning rates, with embedding cel-lite or preset online.
+
+    """
+
+    embedding: str = default("embedding")
+    compression: str = default("compression")
+    side: str = default("side")
+    rank: int | None = default("rank")
+    preset: str = default("preset")
+    seed: int = default("seed")
+    model: str = default("model")
+    start: str = default("start")
+    frozen: bool = default("frozen")
+    personalise: str = default("personalise")
+    loss: str = default("loss")
+    positive: float | None = default("positive")
+    negatives: int = default("negatives")
+    features: bool = default("features")
+    penalty: float = default("penalty")
+    rate: float = default("rate")
 
     def __post_init__(self) -> None:
-        choices = {
-            "side": tuple(SIDES),
-            "model": tuple(PRESETS),
-            "preset": tuple(self._presets()),
-            "loss": self._losses(),
-        }
         find_method(self.embedding)
-        for name in ("side", "model", "preset", "loss"):
-            if getattr(self, name) not in choices[name]:
-                raise CelrecError(
-                    f"{name} must be one of {', '.join(choices[name])}, not {getattr(self, name)!r}"
-                )
-        if self.rank is not None and self.rank < 1:
-            raise CelrecError(f"rank must be positive, not {self.rank}")
-        for name in ("penalty", "rate"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise CelrecError(f"{name} must be positive, not {getattr(self, name)}")
+        for name in PLAN_OPTIONS:
+            # Of the choices, these two have those only that go with the model and the embedding.
+            some = {"preset": self._presets, "loss": self._losses}.get(name)
+            find_option(name).check(getattr(self, name), choices=some)
         if self.rate != 1 and not self.online:
             raise CelrecError(
                 f"rate is for what is learned online, not for embedding {self.embedding!r} with "
                 f"preset {self.preset!r}; leave it out"
             )
-        if not 0 <= self.seed < 2**63:
-            raise CelrecError(f"seed must lie in 0 … 2⁶³ − 1, not {self.seed}")
         self.rows(1000)  # complains about a compression that cannot be read
         _ = self.personal_limit
         if self.frozen and self.auto:
@@ -102,8 +96,6 @@ class Plan:
                 "positive is missing: model 'mmoe' also learns which interactions are conversions; "
                 "say from which target on (--positive 4)"
             )
-        if self.negatives < 0:
-            raise CelrecError(f"negatives must not be negative, not {self.negatives}")
         if self.negatives and (self.loss == "ranking" or self.model in _NO_NEGATIVES):
             reason = f"loss {self.loss!r}" if self.loss == "ranking" else f"model {self.model!r}"
             raise CelrecError(
@@ -130,10 +122,10 @@ class Plan:
                     f"compression 'auto' needs embedding 'cel', not {self.embedding!r}"
                 )
 
-    def _presets(self) -> Iterable[str]:
+    def _presets(self) -> list[str]:
         if self.embedding == LITE:
-            return ONLINE.get(self.model, ())
-        return [*PRESETS.get(self.model, ()), "online"]
+            return [*online_presets(self.model)]
+        return [*offline_presets(self.model), "online"]
 
     def _losses(self) -> tuple[str, ...]:
         if self.model == "mmoe" or not (self.network or self.online):
@@ -272,7 +264,7 @@ class Plan:
         """The preset, with what the plan adds to it."""
         if self.online:
             name = self.preset if self.embedding == LITE else "default"
-            how = ONLINE[self.model][name]
+            how = online_presets(self.model)[name]
             how = replace(how, seed=self.seed).stronger(self.penalty)
             if isinstance(how.solver, OnlineConfig):
                 solver = how.solver.faster(self.rate)
@@ -280,7 +272,7 @@ class Plan:
                     solver = replace(solver, own_above=self.personal_limit)
                 how = replace(how, solver=solver)
             return how
-        presets = PRESETS[self.model]
+        presets = offline_presets(self.model)
         how = presets[self.preset]
         rows = self.clustered or self.embedding in ("full", "modulo")
         # A factorisation knows no other loss, and what is not there cannot be taken over.

@@ -1,4 +1,4 @@
-"""Ready-made settings for offline training."""
+"""Hyperparameters of each model, by name."""
 
 from __future__ import annotations
 
@@ -88,24 +88,25 @@ _SOFT_RATINGS = replace(
     own=RowDescentConfig(learning_rate=0.1, l2=0.02),
     beside_own=1 / 3,
 )
+
+
+def _online(rank: int) -> dict[str, OfflineConfig]:
+    once = replace(_PASSES, steps=1)
+    return {
+        "default": OfflineConfig(solver=_STREAM, schedule=_PASSES, rank=rank),
+        "hard": OfflineConfig(solver=_HARD, schedule=once, rank=rank),
+        "paper": OfflineConfig(solver=_LITERAL, schedule=once, rank=rank),
+    }
+
+
 ONLINE: dict[str, dict[str, OfflineConfig]] = {
     "nmf": {
         "default": OfflineConfig(solver=_SOFT_RATINGS, schedule=_MANY_PASSES, rank=32),
         "paper": OfflineConfig(solver=_LITERAL_RATINGS, schedule=_MANY_PASSES),
     },
-    **{
-        name: {
-            "default": OfflineConfig(solver=_STREAM, schedule=_PASSES, rank=rank),
-            "hard": OfflineConfig(solver=_HARD, schedule=replace(_PASSES, steps=1), rank=rank),
-            "paper": OfflineConfig(solver=_LITERAL, schedule=replace(_PASSES, steps=1), rank=rank),
-        }
-        for name, rank in (
-            *((name, 8) for name in ("mf", "deepfm", "din", "dien", "mmoe", "widedeep")),
-            ("neumf", 16),  # half of it is for its product
-        )
-    },
+    "neumf": _online(rank=16),  # half of it is for its product
 }
-"""Settings of online training, by model and name."""
+"""Presets of online training, by model and name; models that are not named here share `_online`."""
 
 PRESETS: dict[str, dict[str, OfflineConfig]] = {
     "nmf": {
@@ -185,6 +186,16 @@ PRESETS: dict[str, dict[str, OfflineConfig]] = {
             ("neumf", 64),  # half of it is for its product
         )
     },
-    **{name: {"default": _SCRATCH} for name in ("mmoe", "widedeep")},
 }
-"""Settings by model and name."""
+"""Presets of offline training, by model and name; networks that are not named here train from
+scratch."""
+
+
+def offline_presets(model: str) -> dict[str, OfflineConfig]:
+    """The presets of offline training that a model has."""
+    return PRESETS.get(model, {"default": _SCRATCH})
+
+
+def online_presets(model: str) -> dict[str, OfflineConfig]:
+    """The presets of online training that a model has."""
+    return ONLINE.get(model, _online(rank=8))

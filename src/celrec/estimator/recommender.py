@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from celrec.config.options import given_plan_options
 from celrec.config.picking import check_options, pick
 from celrec.config.plan import LITE, Plan
 from celrec.data.id_map import Ids
@@ -39,8 +40,35 @@ class Recommender:
     tables too. Targets are ratings, 0 and 1, or none at all, where a log tells only what happened.
     Answers are tables of the kind that was learned from, a polars one if that was none.
 
-    Options are the fields of `celrec.Plan`. What is not given is picked from the data: `picked`
-    tells what, and why. The same seed gives the same result.
+    What is not given, or None, is picked from the data, as `picked` says, or has the default of
+    `celrec.Plan`. The same seed gives the same result.
+
+    Args:
+        model: The model: nmf (non-negative matrix factorisation), mf (matrix factorisation with
+            biases), or a network; `celrec models` lists them.
+        embedding: The embedding method: cel, full, modulo, …; `celrec embeddings` lists them.
+        compression: Rows of each compressed table: a share of its ids (1%), a number (40), or auto:
+            as many as lower the validation error.
+        side: Which tables are compressed: items, users or both.
+        rank: The embedding dimension; that of the preset if not given.
+        preset: Hyperparameters by name: default; for nmf and mf also descent, for nmf paper or
+            released; for networks clusters or scratch (take over the clusters of a factorisation,
+            or nothing); for cel-lite hard or paper; online: learn other embeddings event by event.
+        seed: The random seed of splits, initial values and negative samples.
+        start: The initial clusters: one, random:N, ratings:N (bins of mean rating), genres, or
+            those of a run folder.
+        frozen: Keep the initial clusters.
+        personalise: Which ids get a row of their own in the end: none, all, or those with more
+            interactions than a number.
+        loss: The loss: squared-error, cross-entropy (of targets 0 and 1) or ranking (interactions
+            above random items; not online). Factorisations that are not learned online have
+            squared-error.
+        positive: Targets from this one on are conversions, for cross-entropy, ranking and mmoe.
+        negatives: Negative sampling, for implicit feedback: each interaction has target 1, and
+            beside it so many random items without an interaction have target 0.
+        features: Whether a network has features of users and items, such as genres, as inputs.
+        penalty: A factor on all regularisation.
+        rate: A factor on all learning rates, with embedding cel-lite or preset online.
 
     >>> import celrec
     >>> ratings = celrec.Planted(3_000, 60, 40, dim=2, item_clusters=4).interactions().to_frame()
@@ -61,9 +89,30 @@ class Recommender:
     Recommender(mf, cel-lite, 3 users, 2 items)
     >>> live.recommend("bob", k=1)["item"].to_list()
     ['milk']
+
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(
+        self,
+        *,
+        model: str | None = None,
+        embedding: str | None = None,
+        compression: str | None = None,
+        side: str | None = None,
+        rank: int | None = None,
+        preset: str | None = None,
+        seed: int | None = None,
+        start: str | None = None,
+        frozen: bool | None = None,
+        personalise: str | None = None,
+        loss: str | None = None,
+        positive: float | None = None,
+        negatives: int | None = None,
+        features: bool | None = None,
+        penalty: float | None = None,
+        rate: float | None = None,
+    ) -> None:
+        options = given_plan_options(locals())
         check_options(options)
         self._options = options
         self._told = ""

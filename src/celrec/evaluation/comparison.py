@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from celrec.config.methods import find_method
-from celrec.config.plan import SIDES, Plan
+from celrec.config.options import SIDES
+from celrec.config.plan import Plan
 from celrec.data.interactions import Interactions
 from celrec.data.split import Split
 from celrec.errors import CelrecError

@@ -1,4 +1,4 @@
-"""All interaction models that are networks, by name."""
+"""All interaction models by name: factorisations and networks."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from collections.abc import Callable
 from celrec.models.deepfm import DeepFM
 from celrec.models.dien import DIEN
 from celrec.models.din import DIN
+from celrec.models.dot_product import BiasedDotProduct, DotProduct
 from celrec.models.interaction import Interaction
 from celrec.models.mmoe import MMoE
 from celrec.models.neumf import NeuMF
 from celrec.models.wide_deep import WideDeep
 
+FACTORISATIONS: dict[str, type[Interaction]] = {"nmf": DotProduct, "mf": BiasedDotProduct}
+"""Models without a network: non-negative factors; factors and biases."""
 MODELS: dict[str, Callable[[int, int], Interaction]] = {
     "deepfm": DeepFM,
     "dien": DIEN,
@@ -20,4 +23,23 @@ MODELS: dict[str, Callable[[int, int], Interaction]] = {
     "neumf": NeuMF,
     "widedeep": WideDeep,
 }
-"""What makes a model, given the length of a row and the number of further fields."""
+"""Networks: a class, or a function, of the length of a row and the number of further fields."""
+
+
+def model_names() -> list[str]:
+    """The names of all models.
+
+    >>> model_names()[:3]
+    ['nmf', 'mf', 'deepfm']
+    """
+    return [*FACTORISATIONS, *MODELS]
+
+
+def model_summaries() -> dict[str, str]:
+    """What each model is: the first line of its docstring.
+
+    >>> model_summaries()["nmf"]
+    'y = a·b. With vectors that are kept non-negative it is NMF.'
+    """
+    made = {**FACTORISATIONS, **MODELS}
+    return {name: (make.__doc__ or "").strip().partition("\n")[0] for name, make in made.items()}

@@ -66,7 +66,7 @@ class IdleTime:
 
 def _unclear(value: str) -> CelrecError:
     return CelrecError(
-        "forget_after must be a number of events such as 1000000, or a time such as 90d, 12h, "
+        "evict_after must be a number of events such as 1000000, or a time such as 90d, 12h, "
         f"30m or 45s, not {value!r}"
     )
 
@@ -102,7 +102,7 @@ class Eviction:
             shared = table.shared if isinstance(table, PersonalEmbedding) else table
             if type(shared).keep is Embedding.keep:
                 raise CelrecError(
-                    f"forget_after: embedding {embedding!r} cannot drop ids, since what an id has "
+                    f"evict_after: embedding {embedding!r} cannot drop ids, since what an id has "
                     "there depends on its number; leave it out, or take 'cel-lite' or 'full'"
                 )
 
@@ -117,7 +117,7 @@ class Eviction:
             return np.arange(before, before + len(events))
         if "timestamp" not in events.columns or events.get_column("timestamp").null_count():
             raise CelrecError(
-                f"forget_after {str(self.after)!r} goes by timestamps, and events have none; name "
+                f"evict_after {str(self.after)!r} goes by timestamps, and events have none; name "
                 "their column (--timestamp-column), or give a number of events"
             )
         times: NDArray[np.int64] = events.get_column("timestamp").to_numpy()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from celrec.config.methods import find_method
-from celrec.config.plan import LITE, SIDES, Plan
+from celrec.config.options import SIDES
+from celrec.config.plan import LITE, Plan
 from celrec.reporting.numbers import whole
 from celrec.runs.run_folder import Run
 

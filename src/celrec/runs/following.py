@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from celrec.config.options import PLAN_OPTIONS, columns_to_read, find_option, online_defaults
 from celrec.config.plan import Plan
 from celrec.errors import CelrecError
 from celrec.online.stream_model import online_settings
@@ -28,12 +29,9 @@ class Pace:
     """Stop with the batch that reaches so many events, counted from the start of the run."""
 
     def __post_init__(self) -> None:
-        for name in ("batch", "checkpoint_every"):
-            if getattr(self, name) < 1:
-                raise CelrecError(f"{_both(name)} must be at least 1, not {getattr(self, name)}")
-        if not self.checkpoint_seconds >= 0:
-            name = _both("checkpoint_seconds")
-            raise CelrecError(f"{name} must not be negative, not {self.checkpoint_seconds}")
+        for name in ("batch", "checkpoint_every", "checkpoint_seconds"):
+            option = find_option(name)
+            option.check(getattr(self, name), f"{name} ({option.switch})")
 
     def reached(self, run: OnlineRun) -> bool:
         """Whether it is time to stop."""
@@ -97,64 +95,24 @@ def follow(
     keep()
 
 
-def _both(name: str) -> str:
-    """What an argument is called here and by the command."""
-    return f"{name} (--{name.replace('_', '-')})"
-
-
-DEFAULTS: dict[str, Any] = {
-    "model": "mf",
-    "embedding": "cel-lite",
-    "preset": "default",
-    "compression": "256",
-    "expected_ids": None,
-    "side": "both",
-    "rank": None,
-    "loss": "squared-error",
-    "positive": None,
-    "negatives": 0,
-    "personalise": "none",
-    "penalty": 1.0,
-    "rate": 1.0,
-    "seed": 0,
-    "user_column": None,
-    "item_column": None,
-    "target_column": None,
-    "timestamp_column": None,
-    "id_column": [],
-    "batch": None,
-    "window": 10_000,
-    "group": None,
-    "forget_after": None,
-}
-"""What is taken where nothing is said, by the names of the options of `celrec online`."""
-_OF_THE_PLAN = (
-    *("model", "embedding", "preset", "compression", "side", "rank", "loss", "positive"),
-    *("negatives", "personalise", "penalty", "rate", "seed"),
-)
-"""Those that go by the same name in `Plan`."""
-
-
 def requested_plan(asked: Mapping[str, Any]) -> Plan:
     """The plan that is asked for."""
-    return Plan(**{name: asked[name] for name in _OF_THE_PLAN})
+    return Plan(**{name: asked[name] for name in PLAN_OPTIONS if name in asked})
 
 
 def stream_source(asked: Mapping[str, Any], plan: Plan, name: str) -> dict[str, Any]:
     """What a run of that `name` notes of what it was asked for, and of how events are read."""
-    noted = {**DEFAULTS, **asked, "rank": plan.dim}
+    noted = {**online_defaults(), **asked, "rank": plan.dim}
     online = online_settings(plan)
     if noted["batch"] is None:
         noted["batch"] = online.batch
     noted["group"] = noted["group"] or f"celrec-{name}"
-    roles = {role: noted[f"{role}_column"] for role in ("user", "item", "target", "timestamp")}
-    reading = {**roles, "columns": noted["id_column"], "drop_invalid": True}
-    return {"asked": noted, "reading": reading}
+    return {"asked": noted, "reading": {**columns_to_read(noted), "drop_invalid": True}}
 
 
 def asked_of(plan: Plan, reading: Mapping[str, Any]) -> dict[str, Any]:
     """What would have been asked for to come to this plan, with columns of these names."""
-    planned = {n: value for n, value in asdict(plan).items() if n in _OF_THE_PLAN}
+    planned = {n: value for n, value in asdict(plan).items() if n in online_defaults()}
     columns = {f"{role}_column": reading.get(role) for role in ("user", "item", "target")}
     time, more = reading.get("timestamp"), list(reading.get("columns", ()))
     return {**planned, **columns, "timestamp_column": time, "id_column": more}

@@ -74,7 +74,7 @@ class OnlineLearner:
         columns: Sequence[str] = (),
         *,
         expected_ids: int | None = None,
-        forget_after: IdleTime | None = None,
+        evict_after: IdleTime | None = None,
         budget: MemoryBudget | None = None,
     ) -> OnlineLearner:
         """One that has learned nothing yet: see `OnlineRun.start`.
@@ -85,9 +85,9 @@ class OnlineLearner:
         model = stream_model(plan, columns)
         if budget is not None:
             model.use_budget(budget)
-        eviction = Eviction(forget_after)
+        eviction = Eviction(evict_after)
         eviction.check(model, plan.embedding)
-        moments = None if forget_after is None else np.empty(0, np.int64)
+        moments = None if evict_after is None else np.empty(0, np.int64)
         tables = {name: KnownIds(moments=moments, budget=budget) for name in model.whole_tables}
         seen = SeenItems(LATEST_SEEN, budget)
         return cls(plan, model, tables, eviction, seen, budget=budget)

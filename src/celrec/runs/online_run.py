@@ -93,14 +93,14 @@ class OnlineRun:
         *,
         source: Mapping[str, Any] | None = None,
         expected_ids: int | None = None,
-        forget_after: IdleTime | None = None,
+        evict_after: IdleTime | None = None,
         memory: int | None = None,
     ) -> OnlineRun:
         """A run that has learned nothing yet, in a new folder.
 
         `columns` are the names of further columns of ids; `source` is noted in the checkpoints.
         `compression` must be a number of rows, or a share of the `expected_ids` of a table. Ids
-        that are silent for longer than `forget_after` are dropped in time; None: no id is.
+        that are silent for longer than `evict_after` are dropped in time; None: no id is.
 
         What is held for ids may take so many bytes of `memory`; what is more is in files on the
         disk of the folder, which have no names and end with the process. That changes no result.
@@ -109,7 +109,7 @@ class OnlineRun:
         place = Path(folder)
         budget = None if memory is None else MemoryBudget(memory, place)
         learner = OnlineLearner.start(
-            plan, columns, expected_ids=expected_ids, forget_after=forget_after, budget=budget
+            plan, columns, expected_ids=expected_ids, evict_after=evict_after, budget=budget
         )
         lock = lock_run(place)
         try:
