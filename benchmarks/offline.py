@@ -24,9 +24,9 @@ from celrec.config.offline import DescentConfig, OfflineConfig, Schedule
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.offline.gradient_descent import GradientDescent
+from celrec.offline.initial_factors import initialise_factors
 from celrec.offline.training import OfflineTraining
 from celrec.recommender.batch import Batch
-from celrec.recommender.initial_factors import initialise_factors
 from celrec.recommender.model import Model
 from celrec.runtime.threads import flushed_denormals
 

@@ -11,12 +11,12 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
+from celrec.offline.kernels import candidate_losses, member_gradients, normal_equations
 from celrec.offline.pair_statistics import (
     DensePairStatistics,
     SparsePairStatistics,
     make_pair_statistics,
 )
-from celrec.recommender.kernels import candidate_losses, member_gradients, normal_equations
 from tests.data.logs import logs
 
 DIM = 3

@@ -17,7 +17,7 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.offline.factorisation_solver import DotProductEvidence
 from celrec.offline.gradient_descent import GradientDescent
-from celrec.recommender.initial_factors import initialise_factors
+from celrec.offline.initial_factors import initialise_factors
 from celrec.recommender.model import Model
 from tests.offline.test_least_squares import assert_resumes
 from tests.offline.test_residuals import SlowBiases

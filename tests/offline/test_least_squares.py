@@ -17,11 +17,11 @@ from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.embeddings.row_state import copy_row_state
 from celrec.offline import least_squares
+from celrec.offline.initial_factors import initialise_factors
 from celrec.offline.least_squares import AlternatingLeastSquares
+from celrec.offline.row_solvers import solve_rows
 from celrec.offline.training import OfflineTraining
 from celrec.recommender.batch import Batch
-from celrec.recommender.initial_factors import initialise_factors
-from celrec.recommender.kernels import solve_rows
 from celrec.recommender.model import Model
 from celrec.runtime.state_file import load_state, save_state
 from tests.data.logs import logs

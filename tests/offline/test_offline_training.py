@@ -15,8 +15,8 @@ from celrec.config.offline import DescentConfig, OfflineConfig, Schedule
 from celrec.config.plan import Plan
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.offline.initial_factors import initialise_factors
 from celrec.offline.training import OfflineTraining
-from celrec.recommender.initial_factors import initialise_factors
 from celrec.recommender.model import Model
 from celrec.recommender.personalisation import personalise
 from celrec.runtime.state_file import load_state, save_state

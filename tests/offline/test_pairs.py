@@ -2,8 +2,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from celrec.offline.kernels import stable_order
 from celrec.offline.samples import Pairs
-from celrec.recommender.kernels import stable_order
 
 KEYS = st.lists(st.integers(0, 6), max_size=40).map(lambda keys: np.array(keys, np.int64))
 

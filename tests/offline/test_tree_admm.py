@@ -14,10 +14,10 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.tree import TreeEmbedding
 from celrec.evaluation.cluster_diagnostics import adjusted_rand_index
 from celrec.offline import tree_admm
+from celrec.offline.initial_factors import initialise_factors
+from celrec.offline.row_solvers import admm_rows
 from celrec.offline.training import OfflineTraining
 from celrec.offline.tree_admm import TreeAdmm
-from celrec.recommender.initial_factors import initialise_factors
-from celrec.recommender.kernels import admm_rows
 from celrec.recommender.model import Model
 from tests.data.logs import logs
 from tests.offline.test_least_squares import assert_resumes

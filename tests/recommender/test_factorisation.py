@@ -7,9 +7,9 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
+from celrec.offline.initial_factors import initialise_factors
 from celrec.recommender import model as model_module
 from celrec.recommender.batch import Batch
-from celrec.recommender.initial_factors import initialise_factors
 from celrec.recommender.model import Model
 
 

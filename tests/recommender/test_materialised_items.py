@@ -7,7 +7,6 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.inference.top_k import TopK
-from celrec.recommender.materialised_items import with_materialised_items
 from celrec.recommender.model import Model
 
 
@@ -25,7 +24,7 @@ def test_the_same_is_recommended_and_the_model_is_left_as_it_was(biased):
         users, items = BiasedEmbedding(users), BiasedEmbedding(items)
         items.bias.data.normal_()
     model = Model(users, items)
-    quick = with_materialised_items(model)
+    quick = model.with_materialised_items()
     assert model.items is items
     assert type(quick.items).__name__ == "Materialised"
     assert quick.users is model.users
@@ -38,4 +37,4 @@ def test_the_same_is_recommended_and_the_model_is_left_as_it_was(biased):
 
 def test_items_that_share_rows_stay_together():
     model = Model(FullEmbedding(3, 2), ClusteredEmbedding(5, 2, max_clusters=2))
-    assert with_materialised_items(model) is model
+    assert model.with_materialised_items() is model

@@ -13,8 +13,9 @@ from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
-from celrec.recommender.materialised_items import TiedItems
+from celrec.models.deepfm import DeepFM
 from celrec.recommender.model import Model
+from celrec.recommender.tied_items import TiedItems
 
 ITEMS = 12
 
@@ -78,6 +79,14 @@ def test_biases_are_ones_own():
     alike = TiedItems.of(Model(BiasedEmbedding(FullEmbedding(2, 3)), items), ITEMS - 2)
     assert alike.own.tolist() == items.bias[: ITEMS - 2].tolist()
     assert (partners(alike.score) == partners(np.arange(ITEMS - 2) % 4)).all()
+
+
+def test_networks_may_read_biases_as_they_like():
+    items = BiasedEmbedding(clustered())
+    tied = TiedItems.of(Model(BiasedEmbedding(FullEmbedding(2, 3)), items, DeepFM(3)), ITEMS)
+    assert tied.own is None
+    assert len(np.unique(tied.score)) == ITEMS
+    assert len(np.unique(tied.vector)) < ITEMS
 
 
 def test_features_tell_items_apart_that_have_one_row():

@@ -7,7 +7,7 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.evaluation.cell_file import CellFile
 from celrec.offline.gradient_descent import GradientDescent
-from celrec.recommender.initial_factors import initialise_factors
+from celrec.offline.initial_factors import initialise_factors
 from celrec.recommender.model import Model
 from reproduce.table13 import EXPERIMENTS
 from reproduce.trial import Trial

@@ -11,8 +11,7 @@ import polars as pl
 from celrec.data.id_map import Ids
 from celrec.errors import CelrecError
 from celrec.inference.top_k import TopK
-from celrec.recommender.clusters import split_tree
-from celrec.recommender.materialised_items import row_weights
+from celrec.recommender.clusters import row_weights, split_tree
 from celrec.runs.run_folder import Run
 
 Id: TypeAlias = int | str

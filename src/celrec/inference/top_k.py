@@ -17,8 +17,8 @@ from celrec.errors import CelrecError
 from celrec.inference.scores import CosineScores, LinearScores, NetworkScores, UserScores
 from celrec.inference.search import Best, ItemGroups, Skipped, search
 from celrec.recommender.batch import Batch
-from celrec.recommender.materialised_items import TiedItems
 from celrec.recommender.model import Model
+from celrec.recommender.tied_items import TiedItems
 
 Present: TypeAlias = Callable[[Tensor], Batch]
 """What a network is told of users, by their numbers: see `Model.present`."""

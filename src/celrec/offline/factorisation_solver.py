@@ -14,11 +14,11 @@ from celrec.data.grouped import Grouped
 from celrec.data.interactions import Interactions
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
+from celrec.offline.initial_factors import initialise_factors
+from celrec.offline.kernels import candidate_losses, member_gradients, partner_means
 from celrec.offline.pair_statistics import make_pair_statistics
 from celrec.offline.residuals import Residuals
 from celrec.offline.solver import Solver
-from celrec.recommender.initial_factors import initialise_factors
-from celrec.recommender.kernels import candidate_losses, member_gradients, partner_means
 from celrec.recommender.model import Model
 from celrec.runtime.communicator import Communicator
 

@@ -13,8 +13,8 @@ from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.embedding import SharedRows
 from celrec.offline.factorisation_solver import FactorisationSolver
+from celrec.offline.row_solvers import solve_rows
 from celrec.offline.vector_descent import VectorDescent
-from celrec.recommender.kernels import solve_rows
 from celrec.recommender.materialised import Materialised
 from celrec.recommender.model import Model
 from celrec.runtime.communicator import Communicator

@@ -14,8 +14,8 @@ from celrec.data.id_map import UNSEEN
 from celrec.data.interactions import Interactions
 from celrec.embeddings.embedding import SharedRows
 from celrec.embeddings.full import FullEmbedding
+from celrec.offline.kernels import column_slopes, normal_equations, row_errors, stable_order
 from celrec.offline.samples import Pairs
-from celrec.recommender.kernels import column_slopes, normal_equations, row_errors, stable_order
 from celrec.runtime.communicator import Communicator
 
 

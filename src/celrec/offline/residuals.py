@@ -9,7 +9,7 @@ from torch import Tensor
 
 from celrec.data.grouped import Grouped
 from celrec.data.interactions import Interactions
-from celrec.recommender.kernels import unexplained_sums
+from celrec.offline.kernels import unexplained_sums
 from celrec.recommender.model import Model
 from celrec.runtime.communicator import Communicator
 

@@ -13,8 +13,8 @@ from celrec.data.interactions import Interactions
 from celrec.embeddings.embedding import SharedRows
 from celrec.embeddings.full import FullEmbedding
 from celrec.models.losses import LOSSES
+from celrec.offline.kernels import stable_order
 from celrec.recommender.batch import Batch
-from celrec.recommender.kernels import stable_order
 from celrec.recommender.model import Model
 from celrec.runtime.communicator import Communicator, Partition
 

@@ -15,7 +15,7 @@ from celrec.embeddings.embedding import SharedRows
 from celrec.embeddings.tree import TreeEmbedding
 from celrec.errors import CelrecError
 from celrec.offline.factorisation_solver import FactorisationSolver
-from celrec.recommender.kernels import admm_rows
+from celrec.offline.row_solvers import admm_rows
 from celrec.recommender.model import Model
 
 _BATCH = 1 << 22  # numbers in the matrices of one batch of rows

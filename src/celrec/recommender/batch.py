@@ -1,33 +1,37 @@
-"""Samples to train on or to predict."""
+"""Samples to train on or to predict, as tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+from celrec.data.interactions import Interactions
 
 HISTORY = "history"
 """The name of the vectors of a history, beside those of the tables."""
 
 
 class Batch(NamedTuple):
-    """Some interactions, and what their users did before."""
+    """Samples: ids, targets, and what else is known of each."""
 
     user: Tensor
     item: Tensor
     target: Tensor
     history: Tensor | None = None
-    """(..., length): the items before, oldest first, negative where there was none."""
+    """(..., length): earlier items of the user, oldest first; negative in empty places."""
     weight: Tensor | None = None
-    """How many interactions a sample stands for; one if None."""
+    """How many interactions each sample stands for; one if None."""
     columns: Tensor | None = None
-    """(..., columns): the ids in further columns of the log."""
+    """(..., columns): ids in further columns of the log."""
     worse: Tensor | None = None
-    """An item that is to score lower than `item`."""
+    """A negative item, to be scored lower than `item`."""
     not_next: Tensor | None = None
-    """(..., length): for each item of the history one that did not come there."""
+    """(..., length): a negative item for each place of the history."""
     moment: Tensor | None = None
     """The number of each event in its stream."""
 
@@ -35,6 +39,20 @@ class Batch(NamedTuple):
     def pairs(cls, user: Tensor, item: Tensor) -> Batch:
         """Pairs of ids to be predicted, whose targets are not known."""
         return cls(user, item, torch.zeros(user.shape, device=user.device))
+
+    @classmethod
+    def of_log(
+        cls, log: Interactions, columns: Sequence[str], history: NDArray[np.int32] | None
+    ) -> Batch:
+        """All rows of a log, with the ids in further columns, and the histories before them."""
+        ids = [_as_ids(log.columns[name].values) for name in columns]
+        return cls(
+            _as_ids(log.user),
+            _as_ids(log.item),
+            torch.tensor(log.target),
+            None if history is None else _as_ids(history),
+            columns=torch.stack(ids, -1) if ids else None,
+        )
 
     @classmethod
     def of(cls, ids: Sequence[Tensor], target: Tensor, moment: Tensor | None = None) -> Batch:
@@ -59,3 +77,7 @@ class Batch(NamedTuple):
         """Those of users, items and further columns."""
         columns = () if self.columns is None else self.columns.unbind(-1)
         return [self.user, self.item, *columns]
+
+
+def _as_ids(values: NDArray[np.int32]) -> Tensor:
+    return torch.from_numpy(values.astype(np.int64))

@@ -10,6 +10,7 @@ from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.personal import PersonalEmbedding
+from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.recommender.model import Model
 
 
@@ -95,3 +96,23 @@ def split_tree(model: Model, side: str) -> NDArray[np.int64] | None:
     if not isinstance(table, ClusteredEmbedding):
         return None
     return table.parent[: table.num_clusters].long().numpy()
+
+
+def row_weights(model: Model, side: str, number: int, *, least: float = 0.01) -> dict[int, float]:
+    """The weights of the rows that the vector of an id is a mixture of, largest first.
+
+    Weights below `least` are left out. Empty for tables that do not mix rows.
+
+    >>> from celrec.recommender.model import Model
+    >>> from celrec.embeddings.full import FullEmbedding
+    >>> row_weights(Model(FullEmbedding(3, 2), FullEmbedding(4, 2)), "items", 0)
+    {}
+    """
+    table = model.tables[side]
+    if isinstance(table, PersonalEmbedding):
+        table = table.shared
+    if not isinstance(table, PosteriorEmbedding):
+        return {}
+    weights = table.weights(torch.tensor([number]))[0]
+    order = weights.argsort(descending=True)
+    return {int(row): round(float(weights[row]), 4) for row in order if weights[row] >= least}

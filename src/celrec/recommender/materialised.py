@@ -1,11 +1,14 @@
-"""Tables of computed vectors, and models with those in the place of slower tables."""
+"""Tables whose vectors were computed from those of another table."""
 
 from __future__ import annotations
 
 import torch
 
-from celrec.embeddings.embedding import Embedding
+from celrec.embeddings.biased import BiasedEmbedding
+from celrec.embeddings.embedding import Embedding, SharedRows
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.personal import PersonalEmbedding
+from celrec.embeddings.quantised import QuantisedEmbedding
 
 
 class Materialised(FullEmbedding):
@@ -44,3 +47,17 @@ class Materialised(FullEmbedding):
         ids = torch.arange(self.num_embeddings + 1, device=self.weight.device)
         ids[-1] = -1
         self.weight.copy_(self.source(ids))
+
+
+def combines_rows(table: Embedding) -> bool:
+    """Whether a vector is computed from several rows; biases, rounding, and offsets aside.
+
+    >>> from celrec.embeddings.compositional import CompositionalEmbedding
+    >>> combines_rows(FullEmbedding(9, 2)), combines_rows(CompositionalEmbedding(9, 2, rows=6))
+    (False, True)
+    """
+    if isinstance(table, BiasedEmbedding | QuantisedEmbedding):
+        return combines_rows(table.rows)
+    if isinstance(table, PersonalEmbedding):
+        return combines_rows(table.shared)
+    return not isinstance(table, SharedRows)

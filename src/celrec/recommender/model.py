@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from celrec.data.histories import Histories
@@ -22,7 +22,7 @@ from celrec.models.interaction import History, Interaction
 from celrec.models.losses import LOSSES, Loss
 from celrec.recommender.batch import HISTORY, Batch
 from celrec.recommender.feature_tables import FeatureTables
-from celrec.recommender.materialised import Materialised
+from celrec.recommender.materialised import Materialised, combines_rows
 from celrec.recommender.vectors import (
     add_noise,
     all_vectors,
@@ -166,6 +166,28 @@ class Model(nn.Module):
         for number, name in enumerate(self.column_names):
             self.column_tables[number] = changed[name]
 
+    def with_materialised_items(self) -> Model:
+        """A model with the same predictions, whose item vectors are computed in advance.
+
+        It shares all else with this one. This model itself where an item vector is a row, or a
+        row with something added: that is as fast.
+
+        >>> from celrec.embeddings.full import FullEmbedding
+        >>> from celrec.embeddings.posterior import PosteriorEmbedding
+        >>> slow = Model(FullEmbedding(4, 2), PosteriorEmbedding(5, 2, rows=3))
+        >>> fast = slow.with_materialised_items()
+        >>> type(fast.items).__name__, type(slow.items).__name__
+        ('Materialised', 'PosteriorEmbedding')
+        >>> torch.equal(fast.items(torch.tensor([3, -1])), slow.items(torch.tensor([3, -1])))
+        True
+        """
+        if not combines_rows(self.items):
+            return self
+        fast = copy(self)
+        fast._modules = dict(self._modules)  # the copy has the same dictionary
+        fast.items = Materialised(self.items)
+        return fast
+
     def use_budget(self, budget: MemoryBudget) -> None:
         """Let the per-id arrays of all tables be where the budget puts them."""
         for table in self.whole_tables.values():
@@ -252,25 +274,13 @@ class Model(nn.Module):
 
     def batch(self, log: Interactions, rows: Tensor | slice, *, own: bool) -> Batch:
         """Samples of a log; `own` if it is the log that is remembered."""
-        part = log[rows if isinstance(rows, slice) else rows.numpy()]
-        history = columns = None
-        if self._histories is not None:
-            if own:
-                numbers = np.arange(len(log))[rows] if isinstance(rows, slice) else rows.numpy()
-                before = self._histories.at_rows(numbers, self.history_length)
-            else:
-                before = self._histories.before(part, self.history_length)
-            history = _as_ids(before)
-        if self.column_names:
-            ids = [_as_ids(part.columns[name].values) for name in self.column_names]
-            columns = torch.stack(ids, -1)
-        return Batch(
-            _as_ids(part.user),
-            _as_ids(part.item),
-            torch.tensor(part.target),
-            history,
-            columns=columns,
-        )
+        part, before = log[rows if isinstance(rows, slice) else rows.numpy()], None
+        if self._histories is not None and own:
+            numbers = np.arange(len(log))[rows] if isinstance(rows, slice) else rows.numpy()
+            before = self._histories.at_rows(numbers, self.history_length)
+        elif self._histories is not None:
+            before = self._histories.before(part, self.history_length)
+        return Batch.of_log(part, self.column_names, before)
 
     def present(self, users: Tensor) -> Batch:
         """A sample for each user after all that is remembered, with no item yet.
@@ -280,7 +290,8 @@ class Model(nn.Module):
         nothing = torch.full_like(users, UNSEEN)
         history = columns = None
         if self._histories is not None:
-            history = _as_ids(self._histories.latest(users.numpy(), self.history_length))
+            latest = self._histories.latest(users.numpy(), self.history_length)
+            history = torch.from_numpy(latest.astype(np.int64))
         if self.column_names:
             columns = torch.stack([nothing] * len(self.column_names), -1)
         return Batch(users, nothing, torch.zeros(len(users)), history, columns=columns)
@@ -302,7 +313,3 @@ def _beneath(table: Embedding) -> Embedding:
     """The table without biases and rounding."""
     table = table.rows if isinstance(table, BiasedEmbedding) else table
     return table.rows if isinstance(table, QuantisedEmbedding) else table
-
-
-def _as_ids(values: NDArray[np.int32]) -> Tensor:
-    return torch.from_numpy(values.astype(np.int64))

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numba
+import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812  (its name everywhere)
+from numpy.typing import NDArray
 from torch import Tensor
 
 from celrec.data.id_map import UNSEEN
 from celrec.embeddings.embedding import Embedding, SharedRows
 from celrec.models.interaction import History
 from celrec.recommender.batch import Batch
-from celrec.recommender.kernels import products_by_row
+from celrec.runtime.jit import compiled_parallel
 
 
 def all_vectors(items: Embedding, batch: Batch) -> Tensor | None:
@@ -67,7 +70,7 @@ def add_noise(
     """Vectors plus L·z, with the matrix L of each one's row and z from N(0, I)."""
     drawn = normal(torch.Size((*rows.shape, deviations.shape[-1])))
     noise = torch.empty_like(drawn)
-    products_by_row(deviations.numpy(), rows.long().numpy(), drawn.numpy(), noise.numpy())
+    _products_by_row(deviations.numpy(), rows.long().numpy(), drawn.numpy(), noise.numpy())
     return vectors + F.pad(noise, (0, vectors.shape[-1] - noise.shape[-1]))
 
 
@@ -75,3 +78,24 @@ def side_by_side(features: list[Tensor]) -> Tensor:
     """Features (..., fields, dim) joined along their fields, their leading axes broadcast."""
     lead = torch.broadcast_shapes(*(part.shape[:-2] for part in features))  # type: ignore[no-untyped-call]
     return torch.cat([part.expand(*lead, *part.shape[-2:]) for part in features], -2)
+
+
+@compiled_parallel
+def _products_by_row(
+    matrices: NDArray[np.float32],
+    rows: NDArray[np.int64],
+    vectors: NDArray[np.float32],
+    products: NDArray[np.float32],
+) -> None:
+    """The product of the matrix of each row with a vector: Σ_b matrices[row, a, b]·vector[b].
+
+    Without a copy of a matrix for each row, which takes ten times as long as the products.
+    """
+    dim = vectors.shape[1]
+    for n in numba.prange(len(rows)):
+        matrix, vector = matrices[rows[n]], vectors[n]
+        for a in range(dim):
+            total = np.float32(0)
+            for b in range(dim):
+                total += matrix[a, b] * vector[b]
+            products[n, a] = total

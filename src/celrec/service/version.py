@@ -20,7 +20,6 @@ from celrec.errors import CelrecError
 from celrec.inference.explanation import Explainer
 from celrec.inference.search import Best
 from celrec.inference.top_k import TopK
-from celrec.recommender.materialised_items import with_materialised_items
 from celrec.runs.run_folder import Run
 from celrec.service.guard import UnknownError
 from celrec.service.messages import (
@@ -49,7 +48,7 @@ class Version:
         self.since = datetime.now(UTC)
         run.model.eval()
         priority = run.items.get_column("interactions").to_numpy()
-        self._model = with_materialised_items(run.model)
+        self._model = run.model.with_materialised_items()
         self._top_k = TopK(self._model, priority)
         self._explainer = Explainer(run, self._top_k)
         self._item_ids = run.items.get_column("id")

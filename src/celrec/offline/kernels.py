@@ -1,0 +1,175 @@
+"""Passes over interactions that would take several as tensor operations."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from celrec.runtime.jit import compiled, compiled_parallel
+
+F32: TypeAlias = NDArray[np.float32]
+F64: TypeAlias = NDArray[np.float64]
+I64: TypeAlias = NDArray[np.int64]
+_SINGLE = 32  # terms that are summed up in single precision
+
+
+@compiled_parallel
+def candidate_losses(starts: I64, partners: I64, targets: F32, predicted: F32, losses: F32) -> None:
+    """Σ (x − predicted[partner, k])² over the interactions of each id, for every k.
+
+    Sums of a few dozen are made in single precision, which is twice as fast, and these are summed
+    in double precision.
+    """
+    clusters = predicted.shape[1]
+    for own in numba.prange(len(starts) - 1):
+        total = np.zeros(clusters, np.float64)
+        some = np.zeros(clusters, np.float32)
+        stop = starts[own + 1]
+        for first in range(starts[own], stop, _SINGLE):
+            for n in range(first, min(first + _SINGLE, stop)):
+                row = predicted[partners[n]]
+                target = targets[n]
+                for k in range(clusters):
+                    error = row[k] - target
+                    some[k] += error * error
+            for k in range(clusters):
+                total[k] += some[k]
+                some[k] = 0
+        for k in range(clusters):
+            losses[own, k] = total[k]
+
+
+@compiled
+def stable_order(keys: I64, size: int) -> I64:
+    """The places of keys 0 … size − 1 in ascending order, of equal ones the earlier first."""
+    places = np.zeros(size + 1, np.int64)
+    for key in keys:
+        places[key + 1] += 1
+    for key in range(size):
+        places[key + 1] += places[key]
+    order = np.empty(len(keys), np.int64)
+    for n in range(len(keys)):
+        order[places[keys[n]]] = n
+        places[keys[n]] += 1
+    return order
+
+
+@compiled_parallel
+def member_gradients(
+    members: I64,
+    starts: I64,
+    partners: I64,
+    targets: F32,
+    own_rows: I64,
+    partner_weight: F32,
+    own_weight: F32,
+    gradients: F64,
+) -> None:
+    """g_j = 2·Σ (x − a·b)·a over the interactions of each member, a its partner's row."""
+    dim = own_weight.shape[1]
+    for m in numba.prange(len(members)):
+        own = own_weight[own_rows[members[m]]]
+        for n in range(starts[members[m]], starts[members[m] + 1]):
+            partner = partner_weight[partners[n]]
+            predicted = np.float32(0)
+            for d in range(dim):
+                predicted += own[d] * partner[d]
+            error = 2 * (targets[n] - predicted)
+            for d in range(dim):
+                gradients[m, d] += error * partner[d]
+
+
+@compiled_parallel
+def row_errors(
+    starts: I64, columns: I64, counts: F32, sums: F32, a: F32, b: F32, errors: F32, slope: F32
+) -> float:
+    """For each row of pairs: errors n·(a·b) − Σx, slope += error·b; gives Σ (a·b)·(error − Σx)."""
+    dim = a.shape[1]
+    rest = np.zeros(len(starts) - 1, np.float64)
+    for row in numba.prange(len(starts) - 1):
+        for p in range(starts[row], starts[row + 1]):
+            predicted = np.float32(0)
+            for d in range(dim):
+                predicted += a[row, d] * b[columns[p], d]
+            error = counts[p] * predicted - sums[p]
+            errors[p] = error
+            rest[row] += predicted * (error - sums[p])
+            for d in range(dim):
+                slope[row, d] += error * b[columns[p], d]
+    return float(rest.sum())
+
+
+@compiled_parallel
+def column_slopes(starts: I64, rows: I64, order: I64, errors: F32, a: F32, slope: F32) -> None:
+    """The other side's slopes from errors that are known: slope += error·a."""
+    dim = a.shape[1]
+    for column in numba.prange(len(starts) - 1):
+        for p in range(starts[column], starts[column + 1]):
+            error = errors[order[p]]
+            for d in range(dim):
+                slope[column, d] += error * a[rows[p], d]
+
+
+@compiled_parallel
+def partner_means(members: I64, starts: I64, partners: I64, weight: F32, means: F64) -> None:
+    """The mean row of the partners of each member; a member without any keeps its 0."""
+    dim = weight.shape[1]
+    for m in numba.prange(len(members)):
+        first, last = starts[members[m]], starts[members[m] + 1]
+        for n in range(first, last):
+            for d in range(dim):
+                means[m, d] += weight[partners[n], d]
+        if last > first:
+            for d in range(dim):
+                means[m, d] /= last - first
+
+
+@compiled_parallel
+def unexplained_sums(
+    starts: I64,
+    partners: I64,
+    targets: F32,
+    own_rows: I64,
+    partner_weight: F32,
+    own_weight: F32,
+    sums: F64,
+) -> None:
+    """Σ (x − a·b) over the interactions of each id."""
+    dim = own_weight.shape[1]
+    for own in numba.prange(len(starts) - 1):
+        total = 0.0
+        partner_sum = np.zeros(dim, np.float64)
+        for n in range(starts[own], starts[own + 1]):
+            total += targets[n]
+            for d in range(dim):
+                partner_sum[d] += partner_weight[partners[n], d]
+        row = own_weight[own_rows[own]]
+        for d in range(dim):
+            total -= partner_sum[d] * row[d]
+        sums[own] = total
+
+
+@compiled_parallel
+def normal_equations(
+    starts: I64,
+    partners: I64,
+    counts: F32,
+    sums: F32,
+    moments: F32,
+    weight: F32,
+    first: int,
+    matrices: F32,
+    right: F32,
+) -> None:
+    """Σ n·M and Σ s·row over the pairs of rows first, first + 1, …, M and row the partner's."""
+    entries, dim = moments.shape[1], weight.shape[1]
+    for r in numba.prange(len(matrices)):
+        for p in range(starts[first + r], starts[first + r + 1]):
+            partner = partners[p]
+            for e in range(entries):
+                matrices[r, e] += counts[p] * moments[partner, e]
+            for d in range(dim):
+                right[r, d] += sums[p] * weight[partner, d]
