@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from celrec.cel.split import NORMALISATIONS, Members, Splitter
+from celrec.cel.split import Splitter
+from celrec.cel.split_scores import NORMALISATIONS, Members, eigenvalue_ratio
 from celrec.config.building import make_model
 from celrec.config.plan import Plan
 from celrec.data.split import Split
 from celrec.evaluation.cell_file import CellFile
-from celrec.evaluation.cluster_diagnostics import eigenvalue_ratio
 from celrec.offline.factorisation_solver import DotProductEvidence
 from celrec.offline.fitting import Fit
 from celrec.offline.training import OfflineTraining

@@ -6,9 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from celrec.cel import split as split_methods
 from celrec.cel.member_kernels import cut_clusters, look_up, tally
 from celrec.cel.split import Splitter
+from celrec.cel.split_scores import Members
 from celrec.embeddings.clustered import ClusteredEmbedding
 
 
@@ -48,9 +48,7 @@ def slow_cuts(groups, pulls, counts, most, fresh):
             break
         parent = min(crowded)[1]
         members = np.array(groups[parent])
-        known = split_methods.Members(
-            torch.from_numpy(pulls[members]), torch.from_numpy(counts[members])
-        )
+        known = Members(torch.from_numpy(pulls[members]), torch.from_numpy(counts[members]))
         leaving = splitter.leaving(known, torch.Generator()).numpy()
         groups[parent] = members[~leaving].tolist()
         groups[fresh.pop(0)] = members[leaving].tolist()

@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from celrec import CelrecError
-from celrec.cel.split import NORMALISATIONS, SPLIT_METHODS, THRESHOLDS, Members, Splitter
+from celrec.cel.split import Splitter
+from celrec.cel.split_scores import NORMALISATIONS, SPLIT_METHODS, Members
+from celrec.cel.thresholds import THRESHOLDS
 
 splitters = st.builds(
     Splitter,

@@ -78,7 +78,7 @@ def leaves(draw):
 def test_adapting_never_raises_the_penalty_once_there_is_a_tree(drawn, root, seed):
     found, rows = drawn
     table = with_leaves(found, rows=rows, root=root)
-    table._plant(torch.Generator().manual_seed(seed))
+    table.draw_centres(torch.Generator().manual_seed(seed))
     generator = torch.Generator().manual_seed(seed)
     for _ in range(3):
         before = table.penalty().item()
@@ -170,7 +170,7 @@ def test_the_first_centres_are_leaves_far_from_each_other_as_a_rule():
     found = torch.cat([torch.rand(98, 2), torch.tensor([[100.0, 0.0], [0.0, 100.0]])])
     for seed in range(20):
         table = with_leaves(found, rows=3)
-        table._plant(torch.Generator().manual_seed(seed))
+        table.draw_centres(torch.Generator().manual_seed(seed))
         centres = {tuple(centre) for centre in table.centre.tolist()}
         assert centres <= {tuple(leaf) for leaf in found.tolist()}
         assert {(100.0, 0.0), (0.0, 100.0)} <= centres
@@ -190,7 +190,7 @@ def test_the_first_centres_are_drawn_by_the_square_of_the_distance():
     table = with_leaves(found, rows=2)
     generator = torch.Generator().manual_seed(0)
     for _ in range(2000):
-        table._plant(generator)
+        table.draw_centres(generator)
         chosen = sorted(found.flatten().tolist().index(one) for one in table.centre.flatten())
         drawn[tuple(chosen)] += 1
     for pair, count in drawn.items():

@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from celrec import CelrecError, ClusteredEmbedding, Planted, load_dataset
+from celrec.cel.split_scores import eigenvalue_ratio
 from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
-from celrec.evaluation.cluster_diagnostics import ClusterDiagnostics, diagnose, eigenvalue_ratio
+from celrec.evaluation.cluster_diagnostics import ClusterDiagnostics, diagnose
 from celrec.recommender.model import Model
 
 DIM = 3

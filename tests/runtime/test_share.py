@@ -9,14 +9,9 @@ import pytest
 import torch
 
 from celrec.cel.reassignment import Reassignment
-from celrec.cel.split import (
-    NORMALISATIONS,
-    SPLIT_METHODS,
-    THRESHOLDS,
-    Members,
-    Splitter,
-    nth_smallest,
-)
+from celrec.cel.split import Splitter
+from celrec.cel.split_scores import NORMALISATIONS, SPLIT_METHODS, Members
+from celrec.cel.thresholds import THRESHOLDS, nth_smallest
 from celrec.errors import DivergedError
 from celrec.runtime.communicator import Communicator, Partition
 

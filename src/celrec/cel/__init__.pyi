@@ -8,7 +8,8 @@ from celrec.cel.declusterizing import declusterize as declusterize
 from celrec.cel.evidence import DistributedEvidence as DistributedEvidence
 from celrec.cel.evidence import Evidence as Evidence
 from celrec.cel.reassignment import Reassignment as Reassignment
-from celrec.cel.split import NORMALISATIONS as NORMALISATIONS
-from celrec.cel.split import SPLIT_METHODS as SPLIT_METHODS
-from celrec.cel.split import THRESHOLDS as THRESHOLDS
 from celrec.cel.split import Splitter as Splitter
+from celrec.cel.split_scores import NORMALISATIONS as NORMALISATIONS
+from celrec.cel.split_scores import SPLIT_METHODS as SPLIT_METHODS
+from celrec.cel.split_scores import eigenvalue_ratio as eigenvalue_ratio
+from celrec.cel.thresholds import THRESHOLDS as THRESHOLDS

@@ -14,7 +14,8 @@ from celrec.cel.bag_evidence import BagEvidence
 from celrec.cel.criteria import CRITERIA, ClusterSums
 from celrec.cel.evidence import Evidence
 from celrec.cel.reassignment import Reassignment, choose_unseen
-from celrec.cel.split import Members, Splitter
+from celrec.cel.split import Splitter, choose_cluster
+from celrec.cel.split_scores import Members
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.clustered_bag import LooksUpBags
 from celrec.embeddings.row_state import copy_row_state
@@ -122,9 +123,8 @@ class Clusterer:
         if table.num_clusters >= self.max_clusters:
             return []
         priority = CRITERIA[self.criterion](ClusterSums(table, self.evidence))
-        priority = priority.masked_fill(table.sizes() < 2, -torch.inf)
-        cluster = int(priority.argmax())
-        if not torch.isfinite(priority[cluster]):
+        cluster = choose_cluster(priority, table.sizes())
+        if cluster is None or not bool(priority[cluster].isfinite()):
             return []
         ids = table.members(cluster)
         share = self.evidence.share(ids)

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import heapq
-
 import torch
 from torch import Tensor
 
-from celrec.cel.reassignment import none_empty
-from celrec.cel.split import Members, Splitter
+from celrec.cel.reassignment import Reassignment, best_columns
+from celrec.cel.split import Splitter, choose_cluster
+from celrec.cel.split_scores import Members
 from celrec.errors import CelrecError
 
 _ROUNDS = 10
 """Of reassignments after the last split."""
 _BLOCK = 1 << 22
 """Distances at a time."""
+_ALWAYS = Reassignment(keep=0.0)
 
 
 @torch.no_grad()
 def learned_clusters(
     vectors: Tensor, clusters: int, interactions: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The cluster of each vector and the row of each cluster, by the moves of CEL.
+    """The cluster of each vector and the row of each cluster, by the steps of CEL.
 
-    The loss is the squared error of putting rows in the place of vectors,
+    The loss is the squared error of rows in the place of vectors,
     Σ_j n_j ‖v_j − B(j)‖² with n_j the interactions of id j, so that its gradient is
     the deviation n_j (v_j − B(j)). Clusters with the highest loss are split by GPCA of
     these, members are reassigned to the nearest row, and a row is the mean of its
@@ -63,41 +63,48 @@ class _Clustering:
         self.rows = self._means()
 
     def split(self, target: int) -> None:
-        """Split the cluster with the highest loss, until there are so many."""
-        sizes = torch.bincount(self.assignment, minlength=self.count).tolist()
-        members = list(torch.split(self.assignment.argsort(stable=True), sizes))
-        rows = list(self.rows)
-        # By loss, and those of one member last.
-        queue = [self._priority(k, ids, rows[k]) for k, ids in enumerate(members)]
-        heapq.heapify(queue)
+        """Split the cluster with the highest loss, until there are `target` clusters."""
+        sizes = torch.zeros(target, dtype=torch.int64)
+        sizes[: self.count] = torch.bincount(self.assignment, minlength=self.count)
+        order = self.assignment.argsort(stable=True)
+        members = list(torch.split(order, sizes[: self.count].tolist()))
+        rows, losses = list(self.rows), torch.zeros(target, dtype=torch.float64)
+        for cluster, ids in enumerate(members):
+            losses[cluster] = self._loss(ids, rows[cluster])
         splitter, generator = Splitter(), torch.Generator()
         while self.count < target:
-            *_, cluster = heapq.heappop(queue)
-            ids = members[cluster]
-            pulls = self._weights[ids, None] * (self._points[ids] - rows[cluster])
+            chosen = choose_cluster(losses[: self.count], sizes[: self.count])
+            if chosen is None:
+                break
+            ids, new = members[chosen], self.count
+            pulls = self._weights[ids, None] * (self._points[ids] - rows[chosen])
             leaving = splitter.leaving(Members(pulls, self._weights[ids]), generator)
-            members[cluster] = ids[~leaving]
+            members[chosen] = ids[~leaving]
             members.append(ids[leaving])
-            rows.append(rows[cluster])
-            for child in (cluster, self.count):
-                rows[child] = self._mean(members[child])
-                heapq.heappush(queue, self._priority(child, members[child], rows[child]))
-            self.assignment[members[-1]] = self.count
+            rows.append(rows[chosen])
+            for child in (chosen, new):
+                sizes[child], rows[child] = len(members[child]), self._mean(members[child])
+                losses[child] = self._loss(members[child], rows[child])
+            self.assignment[members[new]] = new
             self.count += 1
         self.rows = torch.stack(rows)
 
     def reassign(self) -> bool:
         """Move each point to the nearest row; whether any moved."""
+        parts = zip(
+            *(
+                torch.split(one, max(1, _BLOCK // self.count))
+                for one in (self._points, self.assignment)
+            ),
+            strict=True,
+        )
+        squares = self.rows.square().sum(1)
         nearest = torch.cat(
-            [
-                (self.rows.square().sum(1) - 2 * some @ self.rows.T).argmin(1)
-                for some in torch.split(self._points, max(1, _BLOCK // self.count))
-            ]
+            [best_columns(squares - 2 * some @ self.rows.T, own)[0] for some, own in parts]
         )
         # The fast distances are inexact; only a move that helps for certain is made.
         gain = self._distance(self.assignment) - self._distance(nearest)
-        proposed = torch.where(gain > 0, nearest, self.assignment)
-        after = none_empty(proposed, self.assignment, gain, self.count)
+        after = _ALWAYS.move(nearest, gain, self.assignment, self._weights)
         moved = not torch.equal(after, self.assignment)
         self.assignment = after
         self.rows = self._means()
@@ -106,9 +113,8 @@ class _Clustering:
     def _distance(self, cluster: Tensor) -> Tensor:
         return (self._points - self.rows[cluster]).square().sum(1)
 
-    def _priority(self, cluster: int, ids: Tensor, row: Tensor) -> tuple[bool, float, int]:
-        loss = self._weights[ids] @ (self._points[ids] - row).square().sum(1)
-        return len(ids) == 1, -float(loss), cluster
+    def _loss(self, ids: Tensor, row: Tensor) -> Tensor:
+        return self._weights[ids] @ (self._points[ids] - row).square().sum(1)
 
     def _mean(self, ids: Tensor) -> Tensor:
         # As deviations from one member, so that the mean of equal vectors is that very vector.

@@ -1,4 +1,4 @@
-"""Moving members to the clusters that fit their interactions best."""
+"""Reassignment: members move to the clusters under whose rows their losses are least."""
 
 from __future__ import annotations
 
@@ -12,6 +12,19 @@ from celrec.errors import CelrecError
 from celrec.runtime.communicator import Partition
 
 
+def best_columns(losses: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+    """Argmin of each row of losses, the first of equals, and how much less it is than column `own`.
+
+    The columns are clusters, or some candidates for each member. Put its own cluster first among
+    candidates, so that ties stay.
+
+    >>> best_columns(torch.tensor([[3.0, 1.0, 2.0], [1.0, 1.0, 4.0]]), torch.tensor([0, 0]))
+    (tensor([1, 0]), tensor([2., 0.]))
+    """
+    best, column = losses.min(1)
+    return column, losses.gather(1, own[:, None]).squeeze(1) - best
+
+
 @dataclass(frozen=True, slots=True)
 class Reassignment:
     """argmin_k of each member's loss under the row of cluster k, with rules of caution.
@@ -19,7 +32,7 @@ class Reassignment:
     A member moves only if that lowers its loss, by more than `margin` per
     interaction; ties stay. It stays in any case with probability `keep`, and if
     it has fewer than `evidence` interactions. No cluster is left empty: the
-    former member that loses least goes back. So the total loss never rises.
+    former member that gains least goes back. So the total loss never rises.
 
     >>> losses = torch.tensor([[1.0, 0.5], [1.0, 2.0], [3.0, 3.0]])
     >>> rule = Reassignment(keep=0.0)
@@ -44,19 +57,33 @@ class Reassignment:
         losses: Tensor,
         current: Tensor,
         interactions: Tensor,
-        generator: torch.Generator,
+        generator: torch.Generator | None = None,
         share: Partition | None = None,
     ) -> Tensor:
         """The new cluster of every member, given losses (members × clusters).
 
-        Of several processes, each knows the losses of its `share` of the members, and they tell
-        each other who moves where.
+        Of several ranks, each knows the losses of its `share` of the members, and they exchange
+        the moves.
+        """
+        own = current if share is None else current[share.mine]
+        choice, gain = best_columns(losses, own)
+        return self.move(choice, gain, current, interactions, generator, share)
+
+    def move(
+        self,
+        choice: Tensor,
+        gain: Tensor,
+        current: Tensor,
+        interactions: Tensor,
+        generator: torch.Generator | None = None,
+        share: Partition | None = None,
+    ) -> Tensor:
+        """The new cluster of every member, given the best one for each and what it would gain.
+
+        `choice` and `gain` are those of this rank's `share` of the members.
         """
         share = share or Partition.whole(len(current))
-        own = current[share.mine]
-        now = losses.gather(1, own[:, None]).squeeze(1)
-        best, choice = losses.min(1)
-        moving = now - best > self.margin * interactions[share.mine]
+        moving = gain > self.margin * interactions[share.mine]
         moving &= interactions[share.mine] >= self.evidence
         if self.keep:
             drawn = torch.rand(len(current), generator=generator).to(current.device)
@@ -65,21 +92,22 @@ class Reassignment:
         moves = torch.stack([ids + share.mine.start, choice[ids]], 1)
         who, where = share.joined(moves.int()).long().unbind(1)
         proposed = current.index_copy(0, who, where)
-        return none_empty(proposed, current, now - best, losses.shape[1], share)
+        return none_empty(proposed, current, gain, share)
 
 
 def none_empty(
-    proposed: Tensor, current: Tensor, gain: Tensor, clusters: int, share: Partition | None = None
+    proposed: Tensor, current: Tensor, gain: Tensor, share: Partition | None = None
 ) -> Tensor:
     """`proposed`, with the former member that gains least back in each cluster it would empty.
 
-    The gains are those of a process's `share` of the members.
+    The gains are those of this rank's `share` of the members.
     """
     share = share or Partition.whole(len(current))
+    before = torch.bincount(current)
     while True:
-        sizes = torch.bincount(proposed, minlength=clusters)
+        sizes = torch.bincount(proposed, minlength=len(before))[: len(before)]
         # Only clusters that had members can be refilled; a member sent back may empty another.
-        emptied = (sizes == 0) & (torch.bincount(current, minlength=clusters) > 0)
+        emptied = (sizes == 0) & (before > 0)
         if not bool(emptied.any()):
             return proposed
         rows = torch.nonzero(emptied[current[share.mine]]).squeeze(1)
@@ -90,7 +118,7 @@ def none_empty(
 
 
 def _least(gain: Tensor, cluster: Tensor) -> Tensor:
-    """Where in each cluster the gain is least, and first if it is so more than once."""
+    """The place of the least gain in each cluster, the first of equals."""
     order = gain.argsort(stable=True)
     order = order[cluster[order].argsort(stable=True)]
     of = cluster[order]
@@ -101,7 +129,7 @@ def _least(gain: Tensor, cluster: Tensor) -> Tensor:
 
 @torch.no_grad()
 def choose_unseen(table: ClusteredEmbedding) -> None:
-    """Let unseen ids share the row that is nearest to the mean over all members."""
+    """Give unseen ids the cluster whose row is nearest to the mean vector of all ids."""
     rows = table.weight[: table.num_clusters]
     rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
     share = table.sizes().to(rows.dtype) / table.num_embeddings
@@ -110,9 +138,9 @@ def choose_unseen(table: ClusteredEmbedding) -> None:
 
 @torch.no_grad()
 def join_unseen(table: ClusteredEmbedding, strangers: Tensor) -> None:
-    """Put ids of which nothing is known (a mask) where unseen ones are.
+    """Move ids without interactions (a mask) to the cluster of unseen ids.
 
-    Else they would be wherever the splits of others have left them. A cluster that has no other
+    Else they would stay wherever the splits of others have left them. A cluster without other
     members keeps them.
     """
     assignment = table.assignment[:-1].long()

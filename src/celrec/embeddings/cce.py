@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from celrec.embeddings.embedding import Embedding, Memory, Traits
 from celrec.embeddings.hashing import mixed
 from celrec.embeddings.id_rows import narrowest
-from celrec.embeddings.kmeans import lloyd, nearest
+from celrec.embeddings.kmeans import k_means, nearest
 from celrec.embeddings.row_state import reset_state
 from celrec.errors import CelrecError
 
@@ -151,7 +151,7 @@ class CceEmbedding(Embedding):
 
     def _recluster(self, column: int, generator: Generator, *, non_negative: bool) -> None:
         height, width = self._heights[1], self.rest.shape[1]
-        centroids = lloyd(
+        centroids = k_means(
             self._column(self._sample(generator), column), self._heights[0], generator
         )
         shift = self._drawn(1 + int(self._done)).to(self._shift.device)[column]

@@ -14,18 +14,23 @@ Numbers = NDArray[np.floating[Any]]
 
 
 @numba.njit(cache=True, nogil=True)
-def draw_apart(points: Numbers, draws: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Points drawn one by one, by the square of their distance from those already drawn."""
+def draw_apart(points: Numbers, first: int, draws: NDArray[np.float64]) -> NDArray[np.int64]:
+    """One point after another, by the square of the distance from the nearest of those before.
+
+    `first` is the first of them; each of the `draws`, numbers in [0, 1), draws one more.
+    """
     count, width = points.shape
-    distance, drawn = np.full(count, np.inf), np.empty(len(draws), np.int64)
-    total = float(count)
-    for number in range(len(draws)):
-        goal, reached, chosen = draws[number] * total, 0.0, count - 1
-        for row in range(count):
-            reached += distance[row] if number else 1.0
-            if reached > goal:
-                chosen = row
-                break
+    distance, drawn = np.full(count, np.inf), np.empty(len(draws) + 1, np.int64)
+    total = 0.0
+    for number in range(len(drawn)):
+        chosen = first
+        if number:
+            goal, reached, chosen = draws[number - 1] * total, 0.0, count - 1
+            for row in range(count):
+                reached += distance[row]
+                if reached > goal:
+                    chosen = row
+                    break
         drawn[number] = chosen
         total = 0.0
         for row in range(count):
@@ -43,9 +48,9 @@ def find_nearest(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """The nearest centroid of each point, the first of equals, and the square of its distance.
 
-    `order` is that of the centroids along an axis. From where a point is among them, one looks
-    both ways until the axis alone is further than the nearest so far: a few hundred of many
-    thousands, where vectors are short.
+    `order` is that of the centroids along an axis. The search goes both ways from the point's
+    place among them until the distance along the axis alone exceeds the least so far: a few
+    hundred of many thousands centroids, where vectors are short.
     """
     count, width = points.shape
     nearest, distance = np.empty(count, np.int64), np.empty(count, np.float64)
@@ -79,23 +84,30 @@ def find_nearest(
 
 
 _CELLS = 2**20
-"""Distances that are held at once."""
-_SHORT = 3  # up to which one axis tells enough of where vectors are
+"""Distances in memory at once."""
+_SHORT = 3  # dimensions up to which a search along one axis is fast
 
 
 @torch.no_grad()
-def lloyd(points: Tensor, clusters: int, generator: Generator, steps: int = 20) -> Tensor:
-    """k-means by Lloyd's steps from a start as in k-means++; `clusters` × dim centroids.
-
-    A centroid that is nearest to no point stays where it is. Where there are fewer
-    different points than clusters, some centroids are the same.
+def k_means(points: Tensor, clusters: int, generator: Generator, steps: int = 20) -> Tensor:
+    """k-means by Lloyd's algorithm from a k-means++ start; `clusters` × dim centroids.
 
     >>> points = torch.tensor([[0.0], [1.0], [9.0], [11.0]])
-    >>> lloyd(points, 2, Generator().manual_seed(0)).sort(0).values.flatten().tolist()
+    >>> k_means(points, 2, Generator().manual_seed(0)).sort(0).values.flatten().tolist()
     [0.5, 10.0]
     """
-    centroids = _spread(points, clusters, generator)
-    before = None
+    draws = torch.rand(clusters, generator=generator, device=points.device, dtype=torch.float64)
+    return lloyd(points, draw_start(points, int(draws[0] * len(points)), draws[1:]), steps)
+
+
+@torch.no_grad()
+def lloyd(points: Tensor, centroids: Tensor, steps: int = 20) -> Tensor:
+    """Lloyd's algorithm from given centroids, until no point changes its cluster.
+
+    A centroid that is nearest to no point stays where it is. Where there are fewer
+    different points than clusters, some centroids are equal.
+    """
+    clusters, before = len(centroids), None
     for _ in range(steps):
         cluster, _ = nearest(points, centroids)
         if before is not None and torch.equal(cluster, before):
@@ -107,15 +119,24 @@ def lloyd(points: Tensor, clusters: int, generator: Generator, steps: int = 20) 
     return centroids
 
 
-def _spread(points: Tensor, clusters: int, generator: Generator) -> Tensor:
-    """Points drawn one by one, by the square of their distance from those already drawn."""
-    draws = torch.rand(clusters, generator=generator, device=points.device, dtype=torch.float64)
-    drawn = draw_apart(points.cpu().numpy(), draws.cpu().numpy())
+def draw_start(points: Tensor, first: int, draws: Tensor) -> Tensor:
+    """The centroids that k-means++ starts from: point `first`, and one for each of the draws.
+
+    Each of the `draws`, numbers in [0, 1), chooses a point by the square of its distance from
+    the nearest of those before.
+    """
+    drawn = draw_apart(points.cpu().numpy(), first, draws.cpu().numpy())
     return points[torch.from_numpy(drawn).to(points.device)]
 
 
-def nearest(points: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
-    """The nearest centroid of each point, and the square of its distance."""
+def nearest(points: Tensor, centroids: Tensor, *, exact: bool = False) -> tuple[Tensor, Tensor]:
+    """The nearest centroid of each point, and the square of its distance.
+
+    With `exact`, distances come from differences: products lose the digits in which vectors
+    far from 0 differ.
+    """
+    if exact:
+        return _nearest_by_differences(points, centroids)
     if points.shape[1] > _SHORT:
         return _nearest_of_all(points, centroids)
     axis = int((centroids.amax(0) - centroids.amin(0)).argmax())
@@ -135,3 +156,16 @@ def _nearest_of_all(points: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
     cluster = torch.cat([part.indices for part in found])
     distance = torch.cat([part.values for part in found]) + points.square().sum(1)
     return cluster, distance
+
+
+def _nearest_by_differences(points: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
+    wide = torch.promote_types(points.dtype, torch.float32)
+    size = max(1, _CELLS // len(centroids))
+    found = [
+        torch.cdist(
+            part.to(wide), centroids.to(wide), compute_mode="donot_use_mm_for_euclid_dist"
+        ).min(1)
+        for part in torch.split(points, size)
+    ]
+    cluster = torch.cat([part.indices for part in found])
+    return cluster, torch.cat([part.values for part in found]).square()

@@ -14,10 +14,10 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.embedding import Embedding, Memory, Traits
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.id_rows import narrowest
+from celrec.embeddings.kmeans import draw_start, nearest
 from celrec.errors import CelrecError
 
 _SWEEPS = 5
-_AT_ONCE = 1 << 24  # distances
 
 
 class TreeEmbedding(FullEmbedding):
@@ -77,21 +77,16 @@ class TreeEmbedding(FullEmbedding):
 
     def grow_tree(self, generator: torch.Generator) -> None:
         """Begin with centres as k-means++ draws them from the leaves."""
-        self._plant(generator)
+        self.draw_centres(generator)
         self.adapt()
 
     @torch.no_grad()
-    def _plant(self, generator: torch.Generator) -> None:
+    def draw_centres(self, generator: torch.Generator) -> None:
+        """The start of k-means++: some of the leaves, and their mean as the root."""
         leaves = self.weight[:-1]
         first = torch.randint(len(leaves), (1,), generator=generator)
-        nearest = (leaves - leaves[first]).square().sum(1)
-        chosen = [int(first)]
-        for _ in range(1, len(self.centre)):
-            # Where all leaves are centres already, any will do.
-            weights = nearest if bool(nearest.any()) else torch.ones_like(nearest)
-            chosen.append(int(torch.multinomial(weights, 1, generator=generator)))
-            nearest = torch.minimum(nearest, (leaves - leaves[chosen[-1]]).square().sum(1))
-        self.centre.copy_(leaves[chosen])
+        draws = torch.rand(len(self.centre) - 1, generator=generator, dtype=torch.float64)
+        self.centre.copy_(draw_start(leaves, int(first), draws))
         self.root_row.copy_(self.centre.mean(0))
 
     def penalty(self) -> Tensor:
@@ -106,10 +101,10 @@ class TreeEmbedding(FullEmbedding):
         """Nearest centres for leaves, best centres, best root, a few times over."""
         del optimizer  # leaves stay where they are
         leaves, count = self.weight[:-1], len(self.centre)
-        if not bool(self.centre.any()):  # nobody has begun
-            self._plant(torch.Generator().manual_seed(0))
+        if not bool(self.centre.any()):  # no start was drawn yet
+            self.draw_centres(torch.Generator().manual_seed(0))
         for _ in range(_SWEEPS):
-            labels = self._without_empty(*_nearest(leaves, self.centre))
+            labels = self._without_empty(*nearest(leaves, self.centre, exact=True))
             self.assignment.copy_(labels)
             sums = torch.zeros_like(self.centre).index_add_(0, labels, leaves)
             sizes = torch.bincount(labels, minlength=count).to(sums).unsqueeze(1)
@@ -189,13 +184,13 @@ class TreeEmbedding(FullEmbedding):
         """The centre that unseen ids share: the one that most ids have."""
         return int(torch.bincount(self.assignment.long()).argmax())
 
-    def _without_empty(self, labels: Tensor, distances: Tensor) -> Tensor:
+    def _without_empty(self, labels: Tensor, squares: Tensor) -> Tensor:
         """Give centres that nobody chose a leaf each, where that lowers the penalty most."""
         sizes = torch.bincount(labels, minlength=len(self.centre)).tolist()
         empty = [centre for centre, size in enumerate(sizes) if not size]
         if not empty:
             return labels
-        gain = distances.square()
+        gain = squares
         if self.root:  # such a centre, alone with its leaf, would be halfway to the root
             gain = gain - (self.weight[:-1] - self.root_row).square().sum(1) / 2
         labels = labels.clone()
@@ -207,19 +202,3 @@ class TreeEmbedding(FullEmbedding):
                 sizes[old] -= 1
                 labels[leaf] = empty.pop()
         return labels
-
-
-def _nearest(leaves: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
-    """The centre that each leaf is nearest to, and how far it is, in bounded memory.
-
-    From differences: products would lose what rows far from 0 differ in.
-    """
-    wide = torch.promote_types(leaves.dtype, torch.float32)
-    found = [
-        torch.cdist(
-            part.to(wide), centres.to(wide), compute_mode="donot_use_mm_for_euclid_dist"
-        ).min(1)
-        for part in torch.split(leaves, max(1, _AT_ONCE // len(centres)))
-    ]
-    labels, distances = (torch.cat([pair[n] for pair in found]) for n in (1, 0))
-    return labels, distances

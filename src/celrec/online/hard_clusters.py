@@ -12,6 +12,7 @@ from torch import Tensor
 
 from celrec.cel.member_kernels import approach, cut_clusters, look_up, tally
 from celrec.cel.members import Members
+from celrec.cel.merging import nearest_pair
 from celrec.config.online import OnlineClusterConfig, RowDescentConfig
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.errors import DivergedError
@@ -226,11 +227,9 @@ class HardClusterTrainer(RowTableTrainer):
             return table.max_clusters - every
         some = np.unique(draw_candidates(np.array([cluster]), every, _COMPARED, self.events)[1:])
         rows = table.weight.detach()[torch.from_numpy(some)]
-        apart = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
-        # Rows are the same just after a split: to merge those would undo it, again and again.
-        apart[apart == 0] = torch.inf
-        first, second = divmod(int(apart.argmin()), len(some))
-        if not float(apart[first, second]) <= within:
+        # Rows are equal just after a split: to merge those would undo it, again and again.
+        first, second, distance = nearest_pair(rows, skip_equal=True)
+        if not distance <= within:
             return 0
         kept, gone = sorted(int(some[one]) for one in (first, second))
         if cluster == gone:

@@ -7,6 +7,7 @@ import torch
 from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
+from celrec.cel.reassignment import best_columns
 from celrec.config.online import OnlineClusterConfig
 from celrec.data.replay_buffer import ReplayBuffer
 from celrec.embeddings.clustered import ClusteredEmbedding
@@ -155,7 +156,8 @@ class LatestEvidence:
         losses = probe.losses(self._side, batch, rows[:, torch.from_numpy(owner)])
         total = self._moving.prior / 2 * (rows - mean).square().sum(-1)
         total.index_add_(1, torch.from_numpy(owner), losses)
-        best: NDArray[np.int64] = drawn[total.argmin(0).numpy(), np.arange(drawn.shape[1])]
+        column, _ = best_columns(total.T, torch.zeros(len(drawn.T), dtype=torch.int64))
+        best: NDArray[np.int64] = drawn[column.numpy(), np.arange(drawn.shape[1])]
         return best
 
     def pulls(self, ids: NDArray[np.int64], probe: LossProbe) -> NDArray[np.float64]:

@@ -11,6 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from celrec.cel.merging import nearest_pair
+from celrec.cel.split_scores import first_component
 from celrec.config.online import RowDescentConfig
 from celrec.data.replay_buffer import ReplayBuffer
 from celrec.embeddings.posterior import IMPOSSIBLE, STEPS_PER_BIT, PosteriorEmbedding
@@ -172,9 +174,8 @@ class MixtureTrainer(TableTrainer):
         rows = table.weight.detach()[: table.num_rows]
         if len(rows) < 3:
             return
-        apart = torch.cdist(rows, rows).fill_diagonal_(torch.inf)
-        first, second = divmod(int(apart.argmin()), len(rows))
-        if not float(apart[first, second]) <= within:
+        first, second, distance = nearest_pair(rows)
+        if not distance <= within:
             return
         learned, gradients = self._learned
         weights = torch.from_numpy(learned).clone()
@@ -186,7 +187,7 @@ class MixtureTrainer(TableTrainer):
         weights[:, gone] = weights[:, last]
         heaviest = int(weights[:, :last].sum(0).argmax())
         pulls = weights[:, heaviest, None].sqrt() * gradients
-        direction = torch.linalg.eigh((pulls.T @ pulls).double())[1][:, -1].float()
+        direction = first_component(pulls).float()
         self._descent.copy([heaviest], [table.split(heaviest, within * direction)])
 
     def sweep(self, probe: LossProbe) -> None:

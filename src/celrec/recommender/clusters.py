@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from celrec.cel.merging import merge_while
 from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
@@ -30,29 +31,11 @@ def merge_similar(model: Model, log: Interactions, side: str, tolerance: float) 
     limit = float((model.predict(log) - target).square().mean()) + tolerance
     partners = other(torch.arange(other.num_embeddings))
     metric = partners.T @ partners / len(partners)
-    merges = 0
-    while table.num_clusters > 1:
-        before = {name: value.clone() for name, value in table.state_dict().items()}
-        first, second = _nearest(table.weight[: table.num_clusters], metric)
-        sizes = table.sizes()
-        share = float(sizes[second] / (sizes[first] + sizes[second]))
-        table.weight[first] = torch.lerp(table.weight[first], table.weight[second], share)
-        table.merge(first, second)
-        if float((model.predict(log) - target).square().mean()) > limit:
-            table.load_state_dict(before)
-            break
-        merges += 1
-    return merges
 
+    def acceptable() -> bool:
+        return float((model.predict(log) - target).square().mean()) <= limit
 
-def _nearest(rows: torch.Tensor, metric: torch.Tensor) -> tuple[int, int]:
-    """The two rows at the least distance, the earlier one first."""
-    products = rows @ metric @ rows.T
-    squares = products.diagonal()
-    distance = squares[:, None] + squares[None, :] - 2 * products
-    distance.masked_fill_(torch.ones_like(distance, dtype=torch.bool).tril(), torch.inf)
-    first, second = divmod(int(distance.argmin()), len(rows))
-    return first, second
+    return merge_while(table, metric, acceptable)
 
 
 def left_clusters(model: Model, side: str) -> NDArray[np.int64] | None:
