@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test lint bench results slow hosts clean
+.PHONY: install demo test lint bench results docs slow hosts clean
 
 install: .venv/installed
 
@@ -40,6 +40,10 @@ results: install
 		[page.write_text(filled(page.read_text(), "results")) \
 		for page in map(Path, ("README.md", "RESULTS.md"))]'
 
+# The guides and the API reference as a site: site/index.html.
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 # More examples of what must always hold, and what takes longer than a test should.
 slow: install
 	HYPOTHESIS_PROFILE=thorough OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 \
@@ -62,4 +66,4 @@ hosts: .venv-hosts/installed
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-hosts .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-hosts site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -14,7 +14,9 @@ from celrec.embeddings.hashing import PermutedDigits, balanced
 
 
 class TensorTrainEmbedding(Embedding):
-    """Tensor train: v(id)[j1, j2, j3] = G1[i1][j1, :] · G2[i2][:, j2, :] · G3[i3][:, j3].
+    """Tensor train: a vector is a product of small matrices, one for each digit of the id.
+
+        v(id)[j1, j2, j3] = G1[i1][j1, :] · G2[i2][:, j2, :] · G3[i3][:, j3]
 
     (i1, i2, i3) are the digits of the shuffled id, with radices n1, n2, n3 as equal and
     small as their product, which has to be above `num_embeddings`, allows. The dimension
