@@ -14,7 +14,7 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.models.registry import MODELS
-from celrec.recommender.personalisation import personalise
+from celrec.recommender.clusters import personalise
 
 POSITIVE = {"mmoe": 3.0}
 

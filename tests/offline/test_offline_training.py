@@ -17,8 +17,8 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.offline.initial_factors import initialise_factors
 from celrec.offline.training import OfflineTraining
+from celrec.recommender.clusters import personalise
 from celrec.recommender.model import Model
-from celrec.recommender.personalisation import personalise
 from celrec.runtime.state_file import load_state, save_state
 
 PLANTED = Planted(rows=20_000, users=200, items=300, dim=4, item_clusters=6, noise=0.3)

@@ -8,7 +8,6 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.offline.initial_factors import initialise_factors
-from celrec.recommender import model as model_module
 from celrec.recommender.batch import Batch
 from celrec.recommender.model import Model
 
@@ -74,7 +73,7 @@ def test_one_side_alone_cannot_have_biases(first):
         Model(*tables if first else tables[::-1])
 
 
-def test_a_log_is_predicted_in_parts_as_at_once(monkeypatch):
+def test_a_log_is_predicted_in_parts_as_at_once():
     known = Planted(rows=50, users=6, items=9, dim=2, item_clusters=3).interactions()
     log = read({"user": [0, 77, 3, 1], "item": [1, 2, 88, 4], "rating": [0.0] * 4}, like=known)
     model = biased()
@@ -83,8 +82,7 @@ def test_a_log_is_predicted_in_parts_as_at_once(monkeypatch):
     whole = model.predict(log)
     pairs = Batch.pairs(torch.tensor(log.user).long(), torch.tensor(log.item).long())
     assert torch.equal(whole, model(pairs))
-    monkeypatch.setattr(model_module, "_CHUNK", 3)
-    assert torch.equal(model.predict(log), whole)
+    assert torch.equal(model.outputs(log, chunk=3), whole)
     assert model.predict(log[:0]).shape == (0,)
     assert not whole.requires_grad
 

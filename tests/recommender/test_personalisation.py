@@ -14,8 +14,8 @@ from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.offline.gradient_descent import GradientDescent
 from celrec.recommender.batch import Batch
+from celrec.recommender.clusters import personalise
 from celrec.recommender.model import Model
-from celrec.recommender.personalisation import personalise
 from tests.data.logs import logs
 
 

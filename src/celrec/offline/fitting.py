@@ -26,10 +26,9 @@ from celrec.offline.pretraining import take_over
 from celrec.offline.solver import ValidationRecord, Watcher
 from celrec.offline.training import OfflineTraining
 from celrec.online.trainer import OnlineTrainer
-from celrec.recommender.clusters import merge_similar, split_tree
+from celrec.recommender.clusters import merge_similar, personalise, split_tree
 from celrec.recommender.model import Model
 from celrec.recommender.negatives import with_negatives
-from celrec.recommender.personalisation import personalise
 from celrec.runtime.communicator import Communicator
 from celrec.runtime.threads import flushed_denormals
 

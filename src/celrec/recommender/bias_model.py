@@ -1,4 +1,4 @@
-"""The plainest recommender: a mean and two biases."""
+"""The baseline of biases: a mean, and a bias for each user and item."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _SWEEPS, _TOLERANCE = 300, 1e-5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BiasModel:
-    """y = μ + b_user + b_item, the least that a recommender has to beat.
+    """y = μ + b_user + b_item, the baseline that any recommender has to beat.
 
-    The biases minimise Σ (x − y)² + λ·(Σ b_user² + Σ b_item²) by turns: given
-    the others, each is the shrunk mean of its residuals, Σ residual / (n + λ).
-    An id without training data has a bias of 0.
+    The biases minimise Σ (x − y)² + λ·(Σ b_user² + Σ b_item²), by coordinate descent: given
+    the others, each is the shrunk mean of its residuals, Σ residual / (n + λ). The bias of an
+    id without training data is 0.
 
     >>> import celrec
     >>> log = celrec.read({"user": [1, 1, 2, 2], "item": [7, 8, 7, 8], "rating": [5, 3, 3, 1]})
@@ -36,7 +36,7 @@ class BiasModel:
 
     @classmethod
     def fit(cls, train: Interactions, strength: float) -> BiasModel:
-        """Biases for a given λ; rows with an unseen id do not count."""
+        """Fit the biases for a given λ, without rows that have an unseen id."""
         train = train.seen()
         mean = float(np.mean(train.target, dtype=np.float64))
         centred = train.target.astype(np.float64) - mean
@@ -57,7 +57,7 @@ class BiasModel:
 
     @classmethod
     def tuned(cls, train: Interactions, valid: Interactions) -> BiasModel:
-        """Biases for the λ with the smallest squared error on the validation data."""
+        """Fit biases for several λ and take those with the lowest squared error on `valid`."""
         fitted = [cls.fit(train, strength) for strength in _STRENGTHS]
         return min(fitted, key=lambda m: float(np.mean((m.predict(valid) - valid.target) ** 2)))
 

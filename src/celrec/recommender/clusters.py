@@ -1,6 +1,8 @@
-"""The clusters of a trained model: merging, those that are left, and their tree."""
+"""Clusters of a trained model: personalised, merged, and described."""
 
 from __future__ import annotations
+
+import copy
 
 import numpy as np
 import torch
@@ -8,11 +10,43 @@ from numpy.typing import NDArray
 
 from celrec.cel.merging import merge_while
 from celrec.data.interactions import Interactions
+from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.embedding import Embedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
+from celrec.embeddings.quantised import QuantisedEmbedding
+from celrec.errors import CelrecError
 from celrec.recommender.model import Model
+
+
+def personalise(model: Model, log: Interactions, above: int = 0) -> Model:
+    """A copy of `model` where ids with more than `above` interactions have rows of their own.
+
+    These ids leave their cluster with a copy of its row, so predictions stay the same. If the
+    copy is trained further, solvers draw the new rows towards the rows that they were copied
+    from.
+    """
+    if above < 0:
+        raise CelrecError(f"above must not be negative, not {above}")
+    personal = copy.deepcopy(model)
+    counts = {"users": log.user_counts, "items": log.item_counts}
+    counts |= {name: column.counts for name, column in log.columns.items()}
+    warm = {side: torch.from_numpy(number > above) for side, number in counts.items()}
+    personal.replace_tables(lambda name, table: _mixed(table, warm[name]))
+    return personal
+
+
+def _mixed(table: Embedding, warm: torch.Tensor) -> Embedding:
+    if isinstance(table, BiasedEmbedding):
+        table.rows = _mixed(table.rows, warm)
+        return table
+    if isinstance(table, QuantisedEmbedding) and isinstance(table.rows, ClusteredEmbedding):
+        return QuantisedEmbedding(MixedEmbedding.personalise(table.rows, warm))
+    if isinstance(table, ClusteredEmbedding):
+        return MixedEmbedding.personalise(table, warm)
+    return table
 
 
 @torch.no_grad()
@@ -38,8 +72,8 @@ def merge_similar(model: Model, log: Interactions, side: str, tolerance: float) 
     return merge_while(table, metric, acceptable)
 
 
-def left_clusters(model: Model, side: str) -> NDArray[np.int64] | None:
-    """The shared row of each id of a personalised table, −1 for ids with one to themselves.
+def remaining_clusters(model: Model, side: str) -> NDArray[np.int64] | None:
+    """The cluster of each id of a personalised table, −1 for ids with a row of their own.
 
     None for tables of other kinds.
 
@@ -48,7 +82,7 @@ def left_clusters(model: Model, side: str) -> NDArray[np.int64] | None:
     >>> from celrec.recommender.model import Model
     >>> shared = ClusteredEmbedding(3, 2, max_clusters=2)
     >>> items = MixedEmbedding.personalise(shared, torch.tensor([True, False, False]))
-    >>> left_clusters(Model(FullEmbedding(3, 2), items), "items")
+    >>> remaining_clusters(Model(FullEmbedding(3, 2), items), "items")
     array([-1,  0,  0])
     """
     table = model.tables[side]
@@ -59,9 +93,9 @@ def left_clusters(model: Model, side: str) -> NDArray[np.int64] | None:
 
 
 def split_tree(model: Model, side: str) -> NDArray[np.int64] | None:
-    """The cluster that each cluster of a side was split from, −1 for those of the start.
+    """The cluster that each cluster of a table was split from, −1 for the first ones.
 
-    None if there is no tree: ids are in no clusters, or between rows.
+    None for tables without clusters, and for mixtures of rows.
 
     >>> from celrec.recommender.model import Model
     >>> from celrec.embeddings.full import FullEmbedding

@@ -1,4 +1,4 @@
-"""Small tables for what is known of users and items besides their ids."""
+"""Tables for categorical features of users and items."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from celrec.data.features import EncodedFeature
 
 
 class FeatureTables(nn.Module):
-    """For each id of a side one vector per feature: the mean over the values that it has.
+    """One vector per id and feature: the mean over the vectors of the id's values.
 
-    An id without a value, and an unseen id, has the vector 0.
+    Ids without a value, and unseen ids, have the vector 0.
 
     >>> genres = EncodedFeature("genres", np.array([[0, 1], [1, -1]], np.int32), size=2)
     >>> FeatureTables([genres], 8)(torch.tensor([0, 1, -1])).shape
@@ -28,8 +28,8 @@ class FeatureTables(nn.Module):
             nn.init.normal_(torch.empty(feature.size, dim), std=0.05) for feature in features
         )
         for number, feature in enumerate(features):
-            nobody = np.full((1, feature.values.shape[1]), -1, np.int32)
-            values = torch.from_numpy(np.concatenate([feature.values, nobody]))
+            unseen = np.full((1, feature.values.shape[1]), -1, np.int32)
+            values = torch.from_numpy(np.concatenate([feature.values, unseen]))
             self.register_buffer(f"values_{number}", values)
 
     def __len__(self) -> int:
@@ -38,7 +38,7 @@ class FeatureTables(nn.Module):
 
     @property
     def shapes(self) -> list[tuple[int, int, int]]:
-        """Of each feature the number of values, of ids, and the most values of one id."""
+        """For each feature: the numbers of values and of ids, and the most values of one id."""
         buffers = [getattr(self, f"values_{number}") for number in range(len(self))]
         return [
             (len(table), len(values) - 1, values.shape[1])
@@ -51,13 +51,13 @@ class FeatureTables(nn.Module):
         return torch.stack(vectors, -2) if vectors else self.no_vectors(ids)
 
     def no_vectors(self, ids: Tensor) -> Tensor:
-        """What stands for the vectors where there are no features."""
+        """The vectors of `ids` where there are no features, (..., 0, dim)."""
         return torch.zeros((*ids.shape, 0, self.dim), device=ids.device)
 
     def known(self, ids: Tensor) -> Tensor:
-        """The numbers of the values that `ids` have, (..., values), −1 where there is none.
+        """The numbers of the values of `ids`, (..., values), −1 in empty places.
 
-        Those of all features side by side: ids for which they are equal have equal vectors.
+        All features side by side: ids with equal numbers have equal vectors.
         """
         return torch.cat([self._values(number, ids) for number in range(len(self))], -1)
 

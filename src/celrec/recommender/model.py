@@ -32,8 +32,6 @@ from celrec.recommender.vectors import (
 )
 from celrec.runtime.memory_budget import MemoryBudget
 
-_CHUNK = 1 << 14
-
 
 class Biases(NamedTuple):
     """μ, and the biases of all users and items, with those of unseen ids in the last places."""
@@ -302,10 +300,10 @@ class Model(nn.Module):
         return self.loss.prediction(self.outputs(log))
 
     @torch.no_grad()
-    def outputs(self, log: Interactions) -> Tensor:
-        """The output for each row of a log, in bounded memory."""
-        starts = range(0, max(len(log), 1), _CHUNK)
-        parts = [self(self.batch(log, slice(s, s + _CHUNK), own=False)) for s in starts]
+    def outputs(self, log: Interactions, chunk: int = 1 << 14) -> Tensor:
+        """The output for each row of a log, so many at a time."""
+        starts = range(0, max(len(log), 1), chunk)
+        parts = [self(self.batch(log, slice(s, s + chunk), own=False)) for s in starts]
         return torch.cat(parts)
 
 

@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from celrec.data.interactions import Interactions
-from celrec.recommender.clusters import left_clusters, split_tree
+from celrec.recommender.clusters import remaining_clusters, split_tree
 from celrec.recommender.model import Model
 from celrec.runs.run_folder import Run
 
@@ -153,7 +153,7 @@ def _with_cluster(table: pl.DataFrame, model: Model, side: str) -> pl.DataFrame 
         table = table.with_columns(private=pl.lit(False))
     if "cluster" in table.columns:
         return table
-    left = left_clusters(model, side)
+    left = remaining_clusters(model, side)
     if left is None:
         return None
     own = pl.Series(left[: len(table)]).cast(pl.Int32)
