@@ -93,7 +93,10 @@ def test_mistakes_are_one_line(capsys, trained, tmp_path):
         ([run], "Missing option '--format'"),
         ([run, "--format", "pickle"], "format must be one of onnx, pt2, safetensors"),
         ([str(tmp_path), "--format", "pt2"], "not a run folder"),
-        ([run, "--format", "safetensors", "--out", run], "is there and no export; choose another"),
+        (
+            [run, "--format", "safetensors", "--out", run],
+            "exists and is not an export; choose another",
+        ),
     ):
         capsys.readouterr()
         assert main(["export", *words]) == 2

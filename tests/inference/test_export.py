@@ -132,7 +132,7 @@ def test_an_export_takes_the_place_of_another_one_only(runs, tmp_path):
     (tmp_path / "mine" / "thesis.txt").write_text("all I have")
     (tmp_path / "file").write_text("")
     for place in ("mine", "file"):
-        with pytest.raises(CelrecError, match="is there and no export; choose another place"):
+        with pytest.raises(CelrecError, match="exists and is not an export; choose another place"):
             export_run(runs["nmf"], tmp_path / place, "safetensors")
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "all I have"
     with pytest.raises(CelrecError, match="needs a folder of its own"):

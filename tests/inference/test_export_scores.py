@@ -10,9 +10,14 @@ import pytest
 import torch
 
 from celrec.config.plan import Plan
-from celrec.inference import graph_files as onnx_file
-from celrec.inference import graph_files as program_file
-from celrec.inference.graph_files import program_of, write_onnx, write_program
+from celrec.inference.graph_files import (
+    ONNX_ABOUT,
+    OUTPUT,
+    PROGRAM_ABOUT,
+    program_of,
+    write_onnx,
+    write_program,
+)
 from celrec.inference.scorer import Scorer
 from tests.inference.small_models import BATCHES, questions, small_log, small_model
 
@@ -65,22 +70,20 @@ def test_exported_graphs_score_as_the_model_does(log, name, tmp_path):
     write_program(tmp_path / "model.pt2", program, '{"who": "torch"}')
     write_onnx(tmp_path / "model.onnx", program, '{"who": "onnx"}')
 
-    extra = {program_file.ABOUT: ""}
+    extra = {PROGRAM_ABOUT: ""}
     loaded = torch.export.load(tmp_path / "model.pt2", extra_files=extra).module()
     session = onnxruntime.InferenceSession(
         tmp_path / "model.onnx", providers=["CPUExecutionProvider"]
     )
-    assert extra[program_file.ABOUT] == '{"who": "torch"}'
+    assert extra[PROGRAM_ABOUT] == '{"who": "torch"}'
     metadata = session.get_modelmeta().custom_metadata_map
-    assert metadata[onnx_file.ABOUT] == '{"who": "onnx"}'
+    assert metadata[ONNX_ABOUT] == '{"who": "onnx"}'
     for batch in BATCHES:
         asked = questions(scorer, batch)
         with torch.no_grad():
             expected = scorer(**asked)
             torch.testing.assert_close(loaded(**asked), expected, rtol=0, atol=1e-5)
-        (scores,) = session.run(
-            [onnx_file.OUTPUT], {name: ids.numpy() for name, ids in asked.items()}
-        )
+        (scores,) = session.run([OUTPUT], {name: ids.numpy() for name, ids in asked.items()})
         torch.testing.assert_close(torch.from_numpy(scores), expected, rtol=0, atol=1e-5)
         assert batch == 1 or expected.std() > 1e-3  # or else it would be no test
 

@@ -57,8 +57,8 @@ def test_other_files_are_told_of_in_one_line(tmp_path):
     with pytest.raises(CelrecError, match="no such file"):
         read_safetensors(path)
     path.write_bytes(b"nothing of the kind")
-    with pytest.raises(CelrecError, match="no model that celrec exported"):
+    with pytest.raises(CelrecError, match="not a model that celrec exported"):
         read_safetensors(path)
     save_file({"a": torch.zeros(2)}, path)
-    with pytest.raises(CelrecError, match="no model that celrec exported"):
+    with pytest.raises(CelrecError, match="not a model that celrec exported"):
         read_safetensors(path)

@@ -110,10 +110,10 @@ def test_similar_items_have_original_ids(log, tmp_path):
 def test_a_run_that_does_not_tell_what_was_seen_is_told(log, tmp_path):
     saved(tmp_path / "run", log)
     run = load_run(tmp_path / "run")
-    with pytest.raises(CelrecError, match="does not tell what users have seen"):
+    with pytest.raises(CelrecError, match="no record of what users have seen"):
         TopItems(run).recommend([1])
     assert len(TopItems(run).recommend([1], with_seen=True)) == 10
-    with pytest.raises(CelrecError, match="ties 'recency': the run does not tell"):
+    with pytest.raises(CelrecError, match="ties 'recency': the run has no record"):
         TopItems(run, ties="recency")
     with pytest.raises(CelrecError, match="ties must be one of popularity, recency, not 'x'"):
         TopItems(run, ties="x")

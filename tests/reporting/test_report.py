@@ -122,7 +122,7 @@ def test_a_run_that_tells_nothing_about_itself_has_a_page_too(tmp_path, parse):
     text = parse(report.path).text
     assert report.standing.missing == "the run does not say what it was trained and tested on"
     assert report.standing.missing in text
-    assert "does not tell how training went" in text
+    assert "no record of its training" in text
     assert "3 clusters of items" in text
 
 

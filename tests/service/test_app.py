@@ -54,10 +54,11 @@ def test_recommendations_are_those_of_the_library(trained, offline_once):
 
 def test_many_users_get_what_each_gets_alone_and_integers_are_texts(trained):
     many = trained.post("/recommend", json={"users": [3, "5", 3, "nobody"], "k": 4}).json()
-    for given, told in zip([3, 5, 3, "nobody"], many["users"], strict=True):
+    for given, together in zip([3, 5, 3, "nobody"], many["users"], strict=True):
         alone = trained.get(f"/recommend?user={given}&k=4").json()
-        assert told["items"] == alone["items"]
-        assert told["user"] == given
+        rows = [(one["item"], one["score"]) for one in together["items"]]
+        assert rows == pairs(alone["items"])  # of products of other shapes
+        assert together["user"] == given
 
 
 def test_only_allowed_items_and_no_banned_ones_are_recommended(trained):
@@ -80,7 +81,7 @@ def test_similar_items_and_reasons_are_those_of_the_library(trained, offline_onc
     why = Explainer(run).explain(7, user=1)
     told = trained.get("/explain?item=7&user=1").json()
     assert told["cluster"] == why.cluster
-    assert told["told"] == why.told()
+    assert told["told"] == why.text()
     assert [one["item"] for one in told["shared"]] == [one.item for one in why.shared]
 
 
@@ -111,6 +112,16 @@ def test_clusters_hold_all_items_and_their_members_come_in_pages(trained):
         404,
         "the users are not clustered; ask for another side",
     )
+
+
+def test_clusters_of_items_without_titles_show_their_ids(make_offline, tmp_path, inside):
+    titles = [None if number % 2 else f"film {number}" for number in range(30)]
+    with inside(make_offline(tmp_path / "titled", titles=titles)) as served:
+        clusters = served.ask("/clusters")[1]["clusters"]
+        names = {name for one in clusters for name in one["examples"]}
+        assert len(names) == sum(min(one["members"], 5) for one in clusters)
+        assert names <= {title or str(number) for number, title in enumerate(titles)}
+        assert any(name.isdigit() for name in names)
 
 
 def test_ids_are_found_by_a_part_of_them_the_exact_one_first(served):

@@ -131,7 +131,7 @@ def _rank(
         seen = seen_in(read(learned.to_frame(), like=run.known))
     if seen is None:
         raise CelrecError(
-            "k: the run does not tell what users have seen, since an earlier version of celrec "
+            "k: the run has no record of what users have seen, since an earlier version of celrec "
             "wrote it; train again"
         )
     counts = run.items.get_column("interactions").to_numpy()

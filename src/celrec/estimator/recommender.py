@@ -287,7 +287,7 @@ class Recommender:
     def explain(self, item: Id, user: Id | None = None, neighbours: int = 5) -> Explanation:
         """Why an item is where it is: its cluster, how it came there, who else is in it.
 
-        With a user, also the score, and what the user has seen of the cluster. `told()` is for
+        With a user, also the score, and what the user has seen of the cluster. `text()` is for
         people, `as_dict()` for machines.
         """
         return Explainer(self._known()).explain(item, user, neighbours)

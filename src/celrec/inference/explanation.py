@@ -1,4 +1,4 @@
-"""Why an item is where it is."""
+"""Explanations of items: the cluster, the splits that led to it, the other members, the user."""
 
 from __future__ import annotations
 
@@ -27,45 +27,45 @@ class Member:
 
     @property
     def name(self) -> str:
-        """Its title, or else its id."""
+        """The title, or else the id."""
         return str(self.item) if self.title is None else self.title
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """An item, its cluster, and what a user has to do with it."""
+    """An item and its cluster; for a user also the score and the seen items of the cluster."""
 
     item: Id
     title: str | None
     interactions: int
-    """That it was trained with."""
+    """Training interactions of the item."""
     own_row: bool
-    """Whether it differs from the others of its cluster by a row of its own."""
+    """Whether the item has a row of its own that is added to the row of its cluster."""
     cluster: int | None
-    """None: it is in none, since items do not share rows in clusters."""
+    """None if items do not share rows in clusters."""
     members: int
-    """Of the cluster."""
+    """Number of items in the cluster, this one included."""
     path: tuple[int, ...]
-    """The clusters that it came through by splits, from the first one to its own; empty if no
-    tree was kept."""
+    """The clusters from the root of the split tree to the cluster of the item; empty if there is no
+    split tree."""
     weights: dict[int, float]
-    """The rows that it is a mixture of, by their weights; those of more than 1 %."""
+    """For a mixture of rows: the weights of at least 1 %, by row."""
     neighbours: tuple[Member, ...]
-    """The most active others of the cluster."""
+    """The most active other members of the cluster."""
     user: Id | None = None
     score: float | None = None
-    """What the model predicts for the user."""
+    """The prediction for the user."""
     shared: tuple[Member, ...] = ()
-    """What the user has seen of the cluster, the latest first."""
+    """Other items of the cluster that the user has seen, latest first."""
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        told = asdict(self)
-        told["weights"] = {str(cluster): weight for cluster, weight in self.weights.items()}
-        return told
+        """All fields, ready for JSON."""
+        fields = asdict(self)
+        fields["weights"] = {str(cluster): weight for cluster, weight in self.weights.items()}
+        return fields
 
-    def told(self) -> str:
-        """In words, a line for each thing that there is to say."""
+    def text(self) -> str:
+        """A few lines for people."""
         name = str(self.item) if self.title is None else f"{self.item} ({self.title})"
         lines = [f"{name}: {self.interactions:,} interactions"]
         if self.score is not None:
@@ -89,7 +89,7 @@ class Explanation:
 
 
 class Explainer:
-    """Tells of items which cluster they are in, with whom, and how they came there.
+    """Explains the items of a run.
 
     >>> import celrec
     >>> from tempfile import mkdtemp
@@ -104,12 +104,12 @@ class Explainer:
     """
 
     def __init__(self, run: Run, top_k: TopK | None = None) -> None:
-        """`top_k` is to score any item, and is made if None."""
+        """`top_k` computes scores; it is created on first use if None."""
         self._run, self._top_k = run, top_k
         self._parent = split_tree(run.model, "items")
 
     def explain(self, item: Id, user: Id | None = None, neighbours: int = 5) -> Explanation:
-        """Of an item, for a user if one is named, with up to so many neighbours."""
+        """Explain an item, for a user if one is given, with up to `neighbours` other members."""
         if neighbours < 0:
             raise CelrecError(f"neighbours must not be negative, not {neighbours}")
         items = self._run.items
@@ -121,7 +121,11 @@ class Explainer:
         members = pl.DataFrame()
         if cluster is not None:
             members = items.with_row_index("dense").filter(pl.col("cluster") == cluster)
-        others = self._active(members.filter(pl.col("dense") != dense)) if len(members) else members
+        others = members
+        if len(members):
+            others = members.filter(pl.col("dense") != dense).sort(
+                "interactions", "dense", descending=[True, False]
+            )
         return Explanation(
             item=about["id"],
             title=about.get("title"),
@@ -142,24 +146,21 @@ class Explainer:
         who = run.known.user_ids.encode(_one(user))
         best = self._top_k.within(allowed=[item]).recommend(who, 1)
         known = int(who[0])
-        told = {
+        fields = {
             "user": user if known < 0 else run.users.get_column("id")[known],
             "score": float(best.scores[0, 0]),
         }
         if run.seen is None or cluster is None:
-            return told
+            return fields
         _, seen = run.seen.of(who)
         _, first = np.unique(seen, return_index=True)
         latest = run.items[seen[np.sort(first)]] if len(seen) else run.items.head(0)
         shared = latest.filter((pl.col("cluster") == cluster) & (pl.col("id") != self._id(item)))
-        return {**told, "shared": _members(shared.head(most))}
+        return {**fields, "shared": _members(shared.head(most))}
 
     def _id(self, item: int) -> Id:
         known: Id = self._run.items.get_column("id")[item]
         return known
-
-    def _active(self, members: pl.DataFrame) -> pl.DataFrame:
-        return members.sort("interactions", "dense", descending=[True, False])
 
     def _path(self, cluster: int | None) -> tuple[int, ...]:
         if cluster is None or self._parent is None:

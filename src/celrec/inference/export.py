@@ -1,4 +1,4 @@
-"""Trained models and long tables for other programs."""
+"""Export of trained runs (ONNX, torch.export, safetensors) and of long tables (CSV, Parquet)."""
 
 from __future__ import annotations
 
@@ -36,20 +36,23 @@ _MEANING = {
 
 
 def export_run(run: Run, path: str | Path, format: str) -> dict[str, Any]:  # noqa: A002
-    """Write a model for other programs: a folder, whole or not at all. Gives what it is told there.
+    """Export a run to a folder, written atomically. Returns the content of `export.json`.
 
-    It holds `model.onnx`, `model.pt2` or `model.safetensors`, in which the clusters of ids and
-    all else that the model knows of them are; `users.parquet`, `items.parquet` and a
-    `column_N.parquet` for each further column of ids, with the `number` of each `id`, by which
-    the model is asked, and for models that look at it the present `history` of each user; and
-    `export.json`, which tells what goes in and what comes out. An export that stands there is
-    replaced.
+    Files:
+
+    - `model.onnx`, `model.pt2` or `model.safetensors`: the model with its clusters;
+    - `users.parquet`, `items.parquet` and a `column_N.parquet` for each further id column: the
+      `number` of each `id`, which is the input of the model, and for models with histories the
+      present `history` of each user;
+    - `export.json`: the inputs and the output of the model.
+
+    An earlier export to the same folder is replaced.
     """
     if format not in FORMATS:
         raise CelrecError(f"format must be one of {', '.join(FORMATS)}, not {format!r}")
     check_export_place(path)
     scorer = Scorer(run.model)
-    about = _told(run, scorer, format)
+    about = _description(run, scorer, format)
     text = json.dumps(about, indent=2)
     with atomic_folder(Path(path)) as folder:
         file = folder / about["file"]
@@ -66,7 +69,7 @@ def export_run(run: Run, path: str | Path, format: str) -> dict[str, Any]:  # no
 
 
 def check_export_place(path: str | Path) -> None:
-    """Complain if an export to `path` would take the place of anything but another one."""
+    """Raise unless `path` is free, an empty folder or an earlier export."""
     folder = Path(path)
     if folder.name in ("", ".."):
         raise CelrecError(f"{path}: an export needs a folder of its own; name a new one")
@@ -74,10 +77,13 @@ def check_export_place(path: str | Path) -> None:
     if (folder / _ABOUT).is_file() and any(model.is_file() for model in models):
         return
     if os.path.lexists(folder) and not (folder.is_dir() and not any(folder.iterdir())):
-        raise CelrecError(f"{path}: is there and no export; choose another place (--out FOLDER)")
+        raise CelrecError(
+            f"{path}: exists and is not an export; choose another place (--out FOLDER)"
+        )
 
 
-def _told(run: Run, scorer: Scorer, format: str) -> dict[str, Any]:  # noqa: A002
+def _description(run: Run, scorer: Scorer, format: str) -> dict[str, Any]:  # noqa: A002
+    """The content of `export.json`."""
     inputs: dict[str, dict[str, Any]] = {
         name: {"dtype": "int64", "shape": ["batch", *ids.shape[1:]]}
         for name, ids in scorer.example(1).items()
@@ -108,7 +114,7 @@ def _told(run: Run, scorer: Scorer, format: str) -> dict[str, Any]:  # noqa: A00
 
 
 def _tables(run: Run) -> dict[str, pl.DataFrame]:
-    """What is known of ids, by the names of the files."""
+    """The tables of ids, by file name."""
     users = run.users
     if run.model.history_length:
         present = run.model.present(torch.arange(len(users))).history
@@ -131,15 +137,16 @@ _SINKS: dict[str, Callable[[pl.LazyFrame, Path], object]] = {
 
 
 def check_list_file(path: Path) -> None:
-    """Complain about a name that `write_list_file` cannot take."""
+    """Raise if `write_list_file` does not know the suffix of a path."""
     if path.suffix.lower() not in _SINKS:
         raise CelrecError(f"{path}: must end in {' or '.join(_SINKS)}; rename it")
 
 
 def write_list_file(path: Path, frames: Iterator[pl.DataFrame]) -> int:
-    """Write frames, one below the other, to a csv or parquet file, whole or not at all.
+    """Write frames one after the other to a CSV or Parquet file, atomically.
 
-    The first tells the columns of all. Only few are in memory at a time. Gives the number of rows.
+    The first frame has the schema of all. Only a few frames are in memory at a time. Returns the
+    number of rows.
 
     >>> from tempfile import mkdtemp
     >>> path = Path(mkdtemp(), "lists.csv")

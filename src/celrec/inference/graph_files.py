@@ -1,4 +1,4 @@
-"""Models as ONNX graphs, as programs of torch.export, and as safetensors."""
+"""Model files: ONNX graphs, torch.export programs and safetensors."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from celrec.inference.scorer import Scorer
 from celrec.recommender.model import Model
 from celrec.runtime.extras import require_extra
 
-_TALKATIVE = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
+_NOISY_LOGGERS = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Within it, torch and ONNX tell of errors only: the rest is about code of their own."""
-    loggers = [logging.getLogger(name) for name in _TALKATIVE]
+    """A context in which torch and ONNX log errors only."""
+    loggers = [logging.getLogger(name) for name in _NOISY_LOGGERS]
     levels = [logger.level for logger in loggers]
     try:
         for logger in loggers:
@@ -42,17 +42,16 @@ def quiet() -> Iterator[None]:
 
 
 OUTPUT = "prediction"
-"""The name of what a graph puts out."""
+"""The name of the output of a graph."""
 ONNX_ABOUT = "celrec"
-"""The key of the metadata that tell what a graph is."""
+"""The metadata key of the description in an ONNX file."""
 
 
 def write_onnx(path: Path, program: ExportedProgram, about: str) -> None:
-    """Write an .onnx file of standard operators alone, with `about` in its metadata.
+    """Write an ONNX file of standard operators, with `about` in its metadata.
 
-    Its inputs have the names that the program takes them by, and batches of any size.
-    Of a model of more than 1.5 GB the numbers are in a file beside it, `model.onnx.data`: one
-    file of this format can hold no more than 2 GB.
+    Inputs have the names of the program's inputs, and a dynamic batch size. The format is limited
+    to 2 GB per file: weights of more than 1.5 GB are written to `model.onnx.data` beside it.
     """
     require_extra("format 'onnx'", "export", "onnx", "onnxscript")
     from onnx.checker import check_model
@@ -70,7 +69,7 @@ def write_onnx(path: Path, program: ExportedProgram, about: str) -> None:
             ) from error
         if graph is None:
             raise CelrecError("format 'onnx' cannot hold this model; take 'pt2' or 'safetensors'")
-        for node in graph.model.graph.all_nodes():  # notes of the exporter's, long ones
+        for node in graph.model.graph.all_nodes():  # long notes of the exporter
             node.metadata_props.clear()
         graph.model.metadata_props[ONNX_ABOUT] = about
         graph.save(path)
@@ -78,32 +77,32 @@ def write_onnx(path: Path, program: ExportedProgram, about: str) -> None:
 
 
 def _cause(error: BaseException) -> str:
-    """What went wrong at first, in one line."""
+    """The message of the root cause, in one line."""
     while error.__cause__ is not None:
         error = error.__cause__
     return str(error).strip().partition("\n")[0]
 
 
 PROGRAM_ABOUT = "export.json"
-"""The extra file inside a .pt2 that tells what it is."""
+"""The extra file inside a .pt2 file that holds the description."""
 
 
 def program_of(scorer: Scorer) -> ExportedProgram:
-    """The scorer as one graph, for batches of any size but 0."""
-    example = scorer.example(3)  # torch takes 1 for a size that never changes
+    """The scorer as a torch.export program with a dynamic batch size of at least 1."""
+    example = scorer.example(3)  # torch.export would specialise on a batch of 1
     batch = Dim("batch", min=1)
     shapes = {name: {0: batch} for name in example}
     with quiet(), torch.no_grad():
         program = torch.export.export(scorer, (), example, dynamic_shapes=shapes)
-    for node in program.graph.nodes:  # it tells where the source lies, and goes to others
+    for node in program.graph.nodes:  # paths of source files are private
         node.meta.pop("stack_trace", None)
     return program
 
 
 def write_program(path: Path, program: ExportedProgram, about: str) -> None:
-    """Write a .pt2 file, with `about` in it: see `ABOUT`.
+    """Write a .pt2 file with `about` as its extra file `PROGRAM_ABOUT`.
 
-    `torch.export.load(path).module()` takes the ids by name, as the scorer does.
+    `torch.export.load(path).module()` takes ids as keyword arguments, like `Scorer.forward`.
 
     >>> from tempfile import mkdtemp
     >>> from celrec.embeddings.full import FullEmbedding
@@ -115,7 +114,7 @@ def write_program(path: Path, program: ExportedProgram, about: str) -> None:
     torch.Size([1])
     """
     example = program.example_inputs
-    program.example_inputs = None  # they would be kept as a pickle
+    program.example_inputs = None  # torch would pickle them
     try:
         with quiet():
             torch.export.save(program, path, extra_files={PROGRAM_ABOUT: about})
@@ -127,10 +126,9 @@ _ABOUT, _PLAN, _MODEL = "celrec", "plan", "model"  # the keys of the metadata
 
 
 def write_safetensors(path: Path, model: Model, plan: Plan, about: str) -> None:
-    """Write all that a model has learned, the clusters of ids too, and how it is built.
+    """Write the state dict of a model, with what is needed to build it again.
 
-    The metadata of the file are `celrec`, which is `about`, and `plan` and `model` for
-    `read_safetensors`.
+    Metadata keys: `celrec` holds `about`; `plan` and `model` are for `read_safetensors`.
     """
     metadata = {
         _ABOUT: about,
@@ -139,14 +137,15 @@ def write_safetensors(path: Path, model: Model, plan: Plan, about: str) -> None:
     }
     try:
         save_file(dict(model.state_dict()), path, metadata)
-    except SafetensorError as error:  # how it tells that the disk is full
+    except SafetensorError as error:  # raised when the disk is full
         raise CelrecError(f"{path}: cannot write the model ({error}); make room") from error
 
 
 def read_safetensors(path: str | Path) -> Model:
-    """The model that `write_safetensors` wrote, from this file alone.
+    """Load a model that `write_safetensors` wrote, from this file alone.
 
-    What users did before is not in it: give it to a `Scorer`, for models that look at it.
+    Histories of users are not in the file: models that need them get them from the caller, as
+    an input of `Scorer`.
 
     >>> from tempfile import mkdtemp
     >>> from celrec.embeddings.full import FullEmbedding
@@ -167,6 +166,6 @@ def read_safetensors(path: str | Path) -> Model:
     except (SafetensorError, OSError, LookupError, TypeError, ValueError, RuntimeError) as error:
         problem = str(error).partition("\n")[0]
         raise CelrecError(
-            f"{path}: no model that celrec exported ({problem}); export it again"
+            f"{path}: not a model that celrec exported ({problem}); export it again"
         ) from error
     return model

@@ -1,4 +1,4 @@
-"""A trained model as a function of tensors."""
+"""A trained model as a module from id tensors to predictions, for export."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from celrec.recommender.model import Model
 
 
 class Scorer(nn.Module):
-    """Ids to predictions, as `predict` gives them: what torch and ONNX can take as one graph.
+    """Maps ids to predictions, like `predict`, in a form that torch.export and ONNX can trace.
 
-    Ids are the numbers that the model knows users and items by, −1 or any other number for
-    unseen ones. What tables hold of ids, such as their clusters, and what is known of them
-    besides is inside. Of several tasks, the first is what is predicted. The model is put into
-    evaluation mode.
+    Ids are the dense numbers of users and items; −1 and any number out of range are unseen ids.
+    Cluster assignments and features of ids are part of the module. With several tasks, the first
+    one is predicted. The model is put into evaluation mode.
 
     >>> from celrec.embeddings.clustered import ClusteredEmbedding
     >>> from celrec.embeddings.full import FullEmbedding
@@ -43,16 +42,15 @@ class Scorer(nn.Module):
     ) -> Tensor:
         """The prediction for each pair, (batch,).
 
-        `history` is (batch, length), for models that look at it: the items before, oldest first,
-        −1 in places without one, which come first. `columns` is (batch, columns), for models with
-        ids in further columns of the log.
+        `history` is (batch, length), for models with histories: earlier items, oldest first,
+        padded with −1 in front. `columns` is (batch, columns), for models with further id columns.
         """
         pairs = Batch.pairs(user, item)
         output: Tensor = self.model(pairs._replace(history=history, columns=columns))
         return self.model.loss.prediction(output)
 
     def example(self, batch: int) -> dict[str, Tensor]:
-        """Unseen ids in the shapes of all that `forward` wants for this model, by name."""
+        """Example inputs of `forward` for this model, by name: tensors of unseen ids."""
         shapes: dict[str, tuple[int, ...]] = {"user": (batch,), "item": (batch,)}
         if self.model.history_length:
             shapes["history"] = (batch, self.model.history_length)

@@ -1,4 +1,4 @@
-"""Scores of items: dot products, cosines, networks."""
+"""Scores of items for users or for other items: dot products, cosines, networks."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from celrec.recommender.model import Model
 
 
 class UserScores(ABC):
-    """Some users, ready to score any items."""
+    """Scores of items for a fixed batch of queries (users, or items for similarity)."""
 
     at_once: ClassVar[int]
-    """How many pairs of users and items may be scored at once: so memory is bounded."""
+    """The largest number of (query, item) pairs scored at once, which bounds memory."""
 
     @abstractmethod
     def scores(self, items: Tensor) -> Tensor:
-        """(users, items): the higher, the better, in the order of what is predicted.
+        """(queries, items): raw scores, in the order of the predictions.
 
-        What depends on the user alone, or on the item's own bias alone, may be left out.
+        Terms that depend on the user alone, and the bias of an item, may be left out.
         """
 
     @abstractmethod
-    def told(self, scores: Tensor) -> Tensor:
-        """(users, any): what is predicted, on the scale of the targets, given complete scores."""
+    def predictions(self, scores: Tensor) -> Tensor:
+        """(queries, any): predictions on the scale of the targets, from complete raw scores."""
 
 
 class LinearScores(UserScores):
-    """score = s·v for slopes s of the user and the vector v of the item: a matrix product.
+    """score = s·v for the slope s of the user and the vector v of the item: a matrix product.
 
-    The constant of a user is added in the end. With `own_apart`, the last column of an item's
-    vector is its own bias, and left out.
+    The constant of the user is added by `predictions`. With `own_apart`, the last column of an
+    item vector is the bias of the item, and is left out.
     """
 
     at_once = 1 << 21
@@ -46,12 +46,12 @@ class LinearScores(UserScores):
         self._slope = slope[:, : self._width].contiguous()
 
     def scores(self, items: Tensor) -> Tensor:
-        """See `UserScores`."""
+        """(users, items): s·v, without the constants of users."""
         vectors: Tensor = self._model.items(items)
         return self._slope @ vectors[:, : self._width].T
 
-    def told(self, scores: Tensor) -> Tensor:
-        """See `UserScores`."""
+    def predictions(self, scores: Tensor) -> Tensor:
+        """Adds the constants of users and applies the link function of the loss."""
         outputs = scores + self._constant.unsqueeze(-1)
         return self._model.loss.prediction(outputs)
 
@@ -59,8 +59,8 @@ class LinearScores(UserScores):
 class CosineScores(UserScores):
     """The cosine of the angle between the vectors of some items and those of others.
 
-    Biases, and the scalars that a linear part has for each id, are left out; they tell how good an
-    item is, not what it is like. A vector of zeros has a cosine of 0 with all others.
+    Biases and the scalars of a linear part are left out: they describe the popularity of an item,
+    not its content. A zero vector has a cosine of 0 with all others.
     """
 
     at_once = 1 << 21
@@ -70,11 +70,11 @@ class CosineScores(UserScores):
         self._directions = self._of(items)
 
     def scores(self, items: Tensor) -> Tensor:
-        """See `UserScores`."""
+        """(given items, items): cosines."""
         return self._directions @ self._of(items).T
 
-    def told(self, scores: Tensor) -> Tensor:
-        """Rounding may have made a cosine larger than 1."""
+    def predictions(self, scores: Tensor) -> Tensor:
+        """Clamps to −1 … 1, since rounding may exceed it."""
         return scores.clamp(-1, 1)
 
     def _of(self, items: Tensor) -> Tensor:
@@ -84,10 +84,10 @@ class CosineScores(UserScores):
 
 
 class NetworkScores(UserScores):
-    """What a network puts out for users as they are at present.
+    """Outputs of a network for users with their present features and histories.
 
-    What depends on the users alone is computed once for all items. Of several tasks, the first
-    is what is predicted.
+    Parts that depend on the users alone are computed once. With several tasks, the first one is
+    scored.
     """
 
     at_once = 1 << 14
@@ -103,14 +103,14 @@ class NetworkScores(UserScores):
             self._vectors |= {name: table(those) for name, table, those in named}
 
     def scores(self, items: Tensor) -> Tensor:
-        """See `UserScores`."""
+        """(users, items): the output of the network."""
         batch = self._users._replace(item=items[:, None])
         vectors = {**self._vectors, "items": self._model.items(items)[:, None]}
         outputs = _first_task(self._model.output_from(batch, vectors))
         return outputs.T.contiguous()
 
     def of_candidates(self, items: Tensor) -> Tensor:
-        """(users, candidates): scores of items of their own for each user."""
+        """(users, candidates): scores where each user has its own candidate items."""
         several = {name: vectors[:, None] for name, vectors in self._vectors.items()}
         vectors = {**several, "items": self._model.items(items)}
         history = self._users.history
@@ -121,12 +121,12 @@ class NetworkScores(UserScores):
         )
         return _first_task(self._model.output_from(batch, vectors))
 
-    def told(self, scores: Tensor) -> Tensor:
-        """See `UserScores`."""
-        # With an axis for tasks, which some losses expect, and others do not mind.
+    def predictions(self, scores: Tensor) -> Tensor:
+        """Applies the link function of the loss."""
+        # With a task axis: some losses need it, the others accept it.
         return self._model.loss.prediction(scores.unsqueeze(-1)).reshape(scores.shape)
 
 
 def _first_task(outputs: Tensor) -> Tensor:
-    """Where there are several, they have an axis of their own."""
+    """Outputs of the first task; several tasks have an axis of their own."""
     return outputs if outputs.ndim == 2 else outputs[..., 0]

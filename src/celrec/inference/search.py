@@ -1,4 +1,4 @@
-"""The best items among groups of items that score alike."""
+"""Search for the best items among groups of items with equal scores."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NOTHING = np.empty(0, np.float32)
 
 @dataclass(frozen=True, slots=True)
 class ItemGroups:
-    """Groups of items, and the order of the members of each: the best first.
+    """Groups of items with equal scores, and the order of the members within each group.
 
     >>> groups = ItemGroups.of(np.array([5, 2, 5, 5]), order=np.array([3, 1, 0, 2], np.int32))
     >>> groups.members, groups.starts
@@ -27,10 +27,10 @@ class ItemGroups:
     """
 
     starts: NDArray[np.int64]
-    """Where each group begins in `members`, and where the last one ends; none is empty."""
+    """(groups + 1): offsets of the groups in `members`; no group is empty."""
     members: NDArray[np.int32]
     own: NDArray[np.float32]
-    """What each member adds to the score of its group; empty where none does."""
+    """What each member adds to the score of its group, such as a bias; empty if nothing."""
 
     @classmethod
     def of(
@@ -39,7 +39,7 @@ class ItemGroups:
         order: NDArray[np.int32],
         own: NDArray[np.float32] | None = None,
     ) -> ItemGroups:
-        """Items with equal labels; those with more of their `own` first, then in the `order`."""
+        """Group items by label. Members are sorted by `own`, highest first, then as in `order`."""
         if own is not None:
             order = order[np.argsort(-own[order], kind="stable")]
         starts = np.zeros(int(labels.max(initial=-1)) + 2, np.int64)
@@ -48,7 +48,7 @@ class ItemGroups:
         return cls(_distinct(starts), members, _NOTHING if own is None else own[members])
 
     def __len__(self) -> int:
-        """How many groups there are."""
+        """The number of groups."""
         return len(self.starts) - 1
 
     @property
@@ -57,7 +57,7 @@ class ItemGroups:
         return self.members[self.starts[:-1]]
 
     def only(self, kept: NDArray[np.bool_]) -> ItemGroups:
-        """Without the items for which the mask is false."""
+        """The groups without the items for which the mask is false."""
         stay = kept[self.members]
         before = np.concatenate([[0], np.cumsum(stay)])
         own = self.own[stay] if len(self.own) else self.own
@@ -65,49 +65,48 @@ class ItemGroups:
 
 
 def _distinct(starts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Without groups that are empty."""
+    """The offsets without those of empty groups."""
     distinct: NDArray[np.int64] = starts[np.concatenate([[True], np.diff(starts) > 0])]
     return distinct
 
 
-_MOST_ITEMS = 1 << 16  # whose vectors are there at once
+_MOST_ITEMS = 1 << 16  # items per block, which bounds the memory for their vectors
 
 
 class Best(NamedTuple):
-    """The best items for each of those who asked, best first."""
+    """The best items per query (a user or an item), best first."""
 
     items: NDArray[np.int32]
-    """(who asked, k): their numbers, −1 where there are fewer than k."""
+    """(queries, k): item numbers, −1 where there are fewer than k."""
     scores: NDArray[np.float32]
-    """What is predicted for each, −∞ where there is none."""
+    """(queries, k): predictions, −∞ where there is no item."""
 
 
 class Skipped(NamedTuple):
-    """Items that are no answer for those who ask: see `SeenItems.of`."""
+    """Items to leave out per query, as offsets and item numbers (CSR), like `SeenItems.of`."""
 
     starts: NDArray[np.int64]
     items: NDArray[np.int32]
 
 
 def search(
-    asking: UserScores, groups: ItemGroups, rank: NDArray[np.int32], k: int, skipped: Skipped
+    queries: UserScores, groups: ItemGroups, rank: NDArray[np.int32], k: int, skipped: Skipped
 ) -> Best:
-    """The k best items for all who ask; of equal ones those with the lower rank.
+    """The k best items per query; ties are broken by the lower rank.
 
-    The scores are those of the groups and what members add to them, not yet what is predicted.
-    One block of groups is scored after the other. Of each, only members that are better than the
-    worst of the best so far are looked at: the members of a group come in their order, so the
-    first that is not ends it. Skipped items are passed over, however many there are.
+    Scores are raw scores (group plus own part), not predictions yet. Groups are scored block by
+    block. Members of a group are sorted, so a group is left at the first member that is worse
+    than the k-th best so far. Skipped items are passed over, however many there are.
     """
     count, first = len(skipped.starts) - 1, torch.from_numpy(groups.first.astype(np.int64))
     scores, items = np.empty((count, k)), np.empty((count, k), np.int32)
     filled = np.zeros(count, np.int64)
     mark = np.zeros(len(rank) if len(skipped.items) else 0, np.int32)
-    step = max(min(asking.at_once // max(count, 1), _MOST_ITEMS), 1)
+    step = max(min(queries.at_once // max(count, 1), _MOST_ITEMS), 1)
     for start in range(0, len(groups), step):
         some = slice(start, start + step)
         choose(
-            asking.scores(first[some]).numpy(),
+            queries.scores(first[some]).numpy(),
             groups.starts[start : start + step + 1],
             groups.members,
             groups.own,

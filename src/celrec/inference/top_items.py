@@ -1,4 +1,4 @@
-"""The best items, by their original ids."""
+"""Recommendations and similar items of a run, by original ids."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from celrec.recommender.model import Model
 from celrec.runs.run_folder import Run
 
 TIES = ("popularity", "recency")
-_USERS = 1 << 13  # in a part
+_USERS = 1 << 13  # per part
 
 
 class TopItems:
-    """What a trained run recommends, with original ids in and out, and titles where there are any.
+    """Recommendations of a run, with original ids in and out, and titles where there are any.
 
-    Among items with equal scores, such as those of a cluster, the ones with the most training
-    interactions come first, or with `ties` "recency" those that were seen last. See `TopK` for
-    what is exact.
+    Ties, as between the members of a cluster, are broken by popularity, the number of training
+    interactions, or with `ties="recency"` by the latest interaction. `TopK` does the search.
     """
 
     def __init__(
@@ -36,9 +35,9 @@ class TopItems:
         allowed: Ids | None = None,
         banned: Ids | None = None,
     ) -> None:
-        """Only `allowed` items are answers, all if None, and no `banned` ones.
+        """Return only `allowed` items (all if None) and no `banned` ones.
 
-        Ids among them that the run does not know are left out.
+        Unknown ids among them are ignored.
         """
         self._run = run
         if ties not in TIES:
@@ -49,7 +48,7 @@ class TopItems:
             priority = run.seen.recency(len(run.items))
         else:
             raise CelrecError(
-                "ties 'recency': the run does not tell what was seen when; train again"
+                "ties 'recency': the run has no record of when items were seen; train again"
             )
         filters = {}
         for name, ids in (("allowed", allowed), ("banned", banned)):
@@ -57,25 +56,25 @@ class TopItems:
                 numbers = run.known.item_ids.encode(ids)
                 filters[name] = numbers[numbers >= 0]
         if allowed is not None and not len(filters["allowed"]):
-            raise CelrecError("allowed: none of these items is known; look whether they are ids")
+            raise CelrecError("allowed: none of these items is known; check that they are ids")
         self.top_k = TopK(run.model, priority).within(**filters)
 
     def recommend(self, users: Ids, k: int = 10, *, with_seen: bool = False) -> pl.DataFrame:
-        """The k best items for each user, without those that they have seen: see `in_parts`."""
+        """The k best unseen items for each user, as one table with the columns of `in_parts`."""
         return pl.concat(self.in_parts(users, k, with_seen=with_seen))
 
     def in_parts(
         self, users: Ids, k: int = 10, *, with_seen: bool = False
     ) -> Iterator[pl.DataFrame]:
-        """The same for any number of users, some thousands at a time.
+        """The same in tables of some thousand users, for any number of users.
 
-        Columns: user, place (from 1), item, score, and title where there are titles. Users that
-        are not known get what the model has for them.
+        Columns: user, place (from 1), item, score, and title where there are titles. Unknown
+        users get the recommendations for a new user.
         """
         if self._run.seen is None and not with_seen:
             raise CelrecError(
-                "seen: the run does not tell what users have seen, since an earlier version of "
-                "celrec wrote it; train again, or take seen items as well (--with-seen)"
+                "seen: the run has no record of what users have seen, since an earlier version of "
+                "celrec wrote it; train again, or include seen items (--with-seen)"
             )
         ids = self._run.known.user_ids
         dense, shown = ids.encode(users), _as_known(users, ids)
@@ -83,10 +82,10 @@ class TopItems:
             part = slice(start, start + _USERS)
             seen = None if with_seen else self._run.seen
             best = self.top_k.recommend(dense[part], k, seen=seen)
-            yield self._told("user", shown[part], "item", best)
+            yield self._table("user", shown[part], "item", best)
 
     def similar(self, items: Ids, k: int = 10) -> pl.DataFrame:
-        """The k items that are most like each of some items: see `TopK.similar`.
+        """The k most similar items to each item, by the cosine of their vectors.
 
         Columns: item, place (from 1), similar, score, and title where there are titles.
         """
@@ -95,14 +94,14 @@ class TopItems:
         if (dense < 0).any():
             unknown = shown.filter(pl.Series(dense < 0))[0]
             raise CelrecError(f"item {unknown!r} is not known; name one that is in the data")
-        return self._told("item", shown, "similar", self.top_k.similar(dense, k))
+        return self._table("item", shown, "similar", self.top_k.similar(dense, k))
 
-    def _told(self, asking: str, ids: pl.Series, answer: str, best: Best) -> pl.DataFrame:
+    def _table(self, query: str, ids: pl.Series, answer: str, best: Best) -> pl.DataFrame:
         rows, places = np.nonzero(best.items >= 0)
         items = pl.Series(best.items[rows, places])
         table = self._run.items
         columns = {
-            asking: ids.gather(rows),
+            query: ids.gather(rows),
             "place": (places + 1).astype(np.int32),
             answer: table.get_column("id").gather(items),
             "score": best.scores[rows, places],
@@ -113,7 +112,7 @@ class TopItems:
 
 
 def _as_known(ids: Ids, known: IdMap) -> pl.Series:
-    """Ids of the kind that the map has, if all can be; a command line knows strings only."""
+    """Ids cast to the type of the id map if all can be: the command line has strings only."""
     given = ids if isinstance(ids, pl.Series) else pl.Series(ids)
     cast = given.cast(known.ids.dtype, strict=False)
     return cast if cast.null_count() == given.null_count() else given
@@ -126,7 +125,7 @@ def best_items(
     k: int,
     seen: SeenItems,
 ) -> NDArray[np.int32]:
-    """The k best items that each user has not seen: see `TopK`.
+    """The k best unseen items of each user, as item numbers.
 
     >>> from celrec.embeddings.full import FullEmbedding
     >>> from celrec.recommender.model import Model

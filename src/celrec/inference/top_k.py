@@ -1,4 +1,4 @@
-"""The best items."""
+"""Top-k retrieval: the best items for users, and the most similar items."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from celrec.recommender.model import Model
 from celrec.recommender.tied_items import TiedItems
 
 Present: TypeAlias = Callable[[Tensor], Batch]
-"""What a network is told of users, by their numbers: see `Model.present`."""
+"""The present batch (features and history) of users, given their numbers."""
 EXACT_GROUPS = 10_000
-"""Up to so many combinations of row and features a network scores them all."""
+"""A network scores all combinations of row and features if there are at most this many."""
 CANDIDATES = 1_000
-"""Beyond that, so many candidates for each user."""
-_LEAST_USERS, _MOST_USERS = 64, 1024  # at once
+"""Default number of candidates per user, if there are more combinations."""
+_LEAST_USERS, _MOST_USERS = 64, 1024  # per batch
 
 
 class TopK:
-    """The k best items for users, and the k items that are most like others.
+    """The k best items for users, and the k items most similar to an item.
 
-    Items that a model cannot tell apart, such as those of a cluster, are scored once, and only
-    of the groups that win are members looked at. Among items with equal scores those with a higher
-    `priority` win, such as how often they were seen, or when last; then those with a lower number.
+    Items with equal rows, such as the members of a cluster, are scored once as a group; members
+    are visited only for groups that can win. Ties are broken by the higher `priority` (popularity
+    or recency, for example), then by the lower item number.
 
-    It is exact for all models that see an item by its row or its vector alone: dot products, and
-    networks without features of items. Networks with such features are exact for up to
-    `EXACT_GROUPS` different combinations of row and features. With more, or where `candidates` are
-    asked for, so many items are scored one by one for each user: those of the clusters whose first
-    member scores best, by their priority. That is exact among the candidates.
+    The result is exact for dot products and for networks without item features. Networks with
+    item features are exact for up to `EXACT_GROUPS` combinations of row and features. With more,
+    or with `candidates` given, search has two stages: clusters are ranked by the score of their
+    first member, and that many of their items are scored individually for each user. The result
+    is then exact among these candidates.
 
-    Users that the model has not seen (−1) get what unseen ids get. Memory is bounded whatever the
-    number of users, but for the result; for each item it holds some 50 bytes at most. It is made
-    for a model as it is: where one goes on to learn, make it anew.
+    Unseen users (−1) have the vector of unseen ids. Memory is bounded for any number of users,
+    except for the result, and is at most about 50 bytes per item. Precomputed groups belong to
+    the current state of the model: create a new `TopK` after further training.
 
     >>> from celrec.embeddings.clustered import ClusteredEmbedding
     >>> from celrec.embeddings.full import FullEmbedding
@@ -72,10 +72,15 @@ class TopK:
         candidates: int | None = None,
         present: Present | None = None,
     ) -> None:
-        """`priority` has a number for each item that there is.
+        """Group the items of a model.
 
-        `present` tells what users did before, for a network that looks at it; as the model
-        remembers it if None.
+        Args:
+            model: The trained model.
+            priority: One number per item, for breaking ties.
+            candidates: Number of individually scored items per user; None chooses.
+            present: Gives the present features and histories of users, for networks; those
+                stored in the model if None.
+
         """
         weights = np.asarray(priority)
         if weights.ndim != 1 or (weights.size and weights.dtype.kind not in "iuf"):
@@ -91,30 +96,32 @@ class TopK:
         if candidates is not None and candidates < 1:
             raise CelrecError(f"candidates must be positive, not {candidates}")
         self.model, self.num_items, self._present = model, len(weights), present
-        # Ascending and from behind, so that of equal ones the lower number comes first.
+        # A stable sort of the reversed weights, so that the lower number wins ties.
         order = self.num_items - 1 - np.argsort(weights[::-1], kind="stable")[::-1]
         self._order = order.astype(np.int32)
         self._rank = np.empty(self.num_items, np.int32)
         self._rank[order] = np.arange(self.num_items)
         self._mask = np.ones(self.num_items, bool)
-        alike = TiedItems.of(model, self.num_items)
-        self._own_apart = alike.own is not None
-        self._groups = ItemGroups.of(alike.score, self._order, alike.own)
-        self._vector = alike.vector
+        tied = TiedItems.of(model, self.num_items)
+        self._own_apart = tied.own is not None
+        self._groups = ItemGroups.of(tied.score, self._order, tied.own)
+        self._vector = tied.vector
         self._by_vector: ItemGroups | None = None
         self.candidates: int | None = None
-        """How many items are scored one by one for each user; None: the result is exact."""
+        """Number of items scored individually per user; None if the result is exact."""
         if not model.model.linear:
-            self._choose_candidates(candidates, ItemGroups.of(alike.cluster, self._order))
+            self._choose_candidates(candidates, ItemGroups.of(tied.cluster, self._order))
 
-    def _choose_candidates(self, asked: int | None, clusters: ItemGroups) -> None:
-        few = len(self._groups) <= EXACT_GROUPS if asked is None else asked >= self.num_items
-        if few or len(clusters) == len(self._groups):
+    def _choose_candidates(self, requested: int | None, clusters: ItemGroups) -> None:
+        exact = len(self._groups) <= EXACT_GROUPS
+        if requested is not None:
+            exact = requested >= self.num_items
+        if exact or len(clusters) == len(self._groups):
             return
-        self._groups, self.candidates = clusters, CANDIDATES if asked is None else asked
+        self._groups, self.candidates = clusters, CANDIDATES if requested is None else requested
 
     def within(self, allowed: ArrayLike | None = None, banned: ArrayLike | None = None) -> TopK:
-        """The same where only `allowed` items are answers, all if None, and no `banned` ones."""
+        """A view that returns only `allowed` items (all if None) and no `banned` ones."""
         mask = np.full(self.num_items, allowed is None)
         if allowed is not None:
             mask[self._items("allowed", allowed)] = True
@@ -127,7 +134,7 @@ class TopK:
 
     @torch.no_grad()
     def recommend(self, users: ArrayLike, k: int = 10, *, seen: SeenItems | None = None) -> Best:
-        """The best items for each user, without those that the user has `seen`."""
+        """The k best items for each user, without the items that the user has `seen`."""
         k = _positive(k)
 
         def best(some: NDArray[np.int64]) -> Best:
@@ -140,10 +147,10 @@ class TopK:
 
     @torch.no_grad()
     def similar(self, items: ArrayLike, k: int = 10) -> Best:
-        """The items that are most like each of some items, which is not among them itself.
+        """The k most similar items to each item by cosine, without the item itself.
 
-        By the cosine of their vectors. So the other members of an item's own cluster come first,
-        by their priority, then those of the cluster with the nearest row, and so on.
+        The other members of the item's own cluster come first, by priority, then the members of
+        the cluster with the nearest row, and so on.
         """
         k = _positive(k)
         if self._by_vector is None:
@@ -151,9 +158,9 @@ class TopK:
         groups = self._by_vector
 
         def nearest(some: NDArray[np.int64]) -> Best:
-            asking = CosineScores(self.model, torch.from_numpy(some))
+            queries = CosineScores(self.model, torch.from_numpy(some))
             itself = Skipped(np.arange(len(some) + 1), some.astype(np.int32))
-            return _told(asking, search(asking, groups, self._rank, k, itself))
+            return _with_predictions(queries, search(queries, groups, self._rank, k, itself))
 
         at_once = CosineScores.at_once // max(len(groups), 1)
         return _in_parts(self._items("items", items), at_once, nearest)
@@ -161,22 +168,22 @@ class TopK:
     def _best(self, users: Tensor, k: int, skipped: Skipped) -> Best:
         if self.model.model.linear:
             linear = LinearScores(self.model, users, own_apart=self._own_apart)
-            return _told(linear, search(linear, self._groups, self._rank, k, skipped))
+            return _with_predictions(linear, search(linear, self._groups, self._rank, k, skipped))
         network = NetworkScores(self.model, (self._present or self.model.present)(users))
         if self.candidates is None:
-            return _told(network, search(network, self._groups, self._rank, k, skipped))
+            return _with_predictions(network, search(network, self._groups, self._rank, k, skipped))
         count = max(self.candidates, k)
         items = search(network, self._groups, self._rank, count, skipped).items
-        return _told(network, self._reranked(network, items, k))
+        return _with_predictions(network, self._reranked(network, items, k))
 
-    def _reranked(self, asking: NetworkScores, items: NDArray[np.int32], k: int) -> Best:
-        """The best of candidates, each scored by what it is itself."""
+    def _reranked(self, queries: NetworkScores, items: NDArray[np.int32], k: int) -> Best:
+        """The k best candidates, each scored with its own features."""
         ids = torch.from_numpy(items.astype(np.int64))
-        step = max(asking.at_once // max(len(items), 1), 1)
+        step = max(queries.at_once // max(len(items), 1), 1)
         starts = range(0, items.shape[1], step)
-        scored = [asking.of_candidates(ids[:, start : start + step]) for start in starts]
+        scored = [queries.of_candidates(ids[:, start : start + step]) for start in starts]
         scores = np.where(items < 0, -np.inf, torch.cat(scored, 1).numpy())
-        # Places without a candidate come last: no item has so high a rank.
+        # Padding comes last: its rank is higher than that of any item.
         rank = np.where(items < 0, self.num_items, self._rank[items])
         order = np.lexsort((rank, -scores), 1)[:, :k]
         return Best(np.take_along_axis(items, order, 1), np.take_along_axis(scores, order, 1))
@@ -194,17 +201,17 @@ class TopK:
 def _in_parts(
     who: NDArray[np.int64], at_once: int, answer: Callable[[NDArray[np.int64]], Best]
 ) -> Best:
-    """All answers, found for as many at once as can be, if that is neither few nor many."""
+    """Answer queries in batches of at most `at_once`, within the limits on the batch size."""
     step = min(max(at_once, _LEAST_USERS), _MOST_USERS)
     parts = [answer(who[start : start + step]) for start in range(0, max(len(who), 1), step)]
     items, scores = zip(*parts, strict=True)
     return Best(np.concatenate(items), np.concatenate(scores))
 
 
-def _told(asking: UserScores, found: Best) -> Best:
-    """With what is predicted in the place of scores."""
-    told = asking.told(torch.from_numpy(found.scores.astype(np.float32))).numpy()
-    return Best(found.items, np.where(found.items < 0, np.float32(-np.inf), told))
+def _with_predictions(queries: UserScores, found: Best) -> Best:
+    """The same items, with predictions instead of raw scores."""
+    predicted = queries.predictions(torch.from_numpy(found.scores.astype(np.float32))).numpy()
+    return Best(found.items, np.where(found.items < 0, np.float32(-np.inf), predicted))
 
 
 def _positive(k: int) -> int:

@@ -1,7 +1,7 @@
-"""The loops that choose the best of many items.
+"""Compiled loops of top-k search.
 
-The best so far of each user are a heap whose root is the worst of them: a score of 8 bytes and an
-item. Of two items with equal scores, the one with the lower rank is better.
+The best items so far of each user are a heap with the worst one at the root: float64 scores and
+item numbers. Of two items with equal scores, the one with the lower rank is better.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 from celrec.runtime.jit import compiled
 
-_AT_A_TIME = 64  # groups
+_BLOCK = 64  # groups that are checked at once
 
 
 @compiled
 def by_label(
     labels: NDArray[np.int64], order: NDArray[np.int32], starts: NDArray[np.int64]
 ) -> NDArray[np.int32]:
-    """All items by their labels, those with equal ones in the given order.
+    """Items sorted by label, and within a label in the given order (a counting sort).
 
-    `starts` tells where each label begins.
+    `starts` are the offsets of the labels.
     """
     free = starts[:-1].copy()
     members = np.empty(len(order), np.int32)
@@ -45,11 +45,11 @@ def choose(
     chosen: NDArray[np.int32],
     filled: NDArray[np.int64],
 ) -> None:
-    """Let the best of each user be the best of them and of the members of some more groups.
+    """Update the best items of each user with the members of a block of groups.
 
-    A member's score is that of its group and its `own`, if there is any; members are sorted by
-    it, then by rank. `starts` are those of the groups that have a column in `scores`. `mark` has a
-    place for each item, to note in whose seen items it is; it is empty if nobody has any.
+    The score of a member is that of its group plus its `own` part, if any; members are sorted by
+    it, then by rank. `starts` are the offsets of the groups that have a column in `scores`.
+    `mark` is scratch space: per item, the last user who has seen it; empty if no user has seen any.
     """
     users, groups = scores.shape
     k, owned, marked = best.shape[1], len(own) > 0, len(mark) > 0
@@ -59,11 +59,11 @@ def choose(
             for at in range(seen_starts[user], seen_starts[user + 1]):
                 if seen[at] < len(mark):
                     mark[seen[at]] = user + 1
-        held = filled[user]
-        floor = values[0] if held == k else -np.inf
-        for begin in range(0, groups, _AT_A_TIME):
-            end = min(begin + _AT_A_TIME, groups)
-            # Without a branch for each: in most runs of groups there is no winner any more.
+        size = filled[user]
+        floor = values[0] if size == k else -np.inf
+        for begin in range(0, groups, _BLOCK):
+            end = min(begin + _BLOCK, groups)
+            # Branch-free: most blocks of groups have no winner any more.
             some = False
             if owned:
                 for group in range(begin, end):
@@ -79,19 +79,19 @@ def choose(
                     item = members[at]
                     value = score + own[at] if owned else score
                     if not value >= floor or (
-                        held == k and value == floor and rank[item] > rank[items[0]]
+                        size == k and value == floor and rank[item] > rank[items[0]]
                     ):
-                        break  # so are all that follow
+                        break  # the following members are not better
                     if marked and mark[item] == user + 1:
                         continue
-                    if held < k:
-                        _push(values, items, rank, held, value, item)
-                        held += 1
+                    if size < k:
+                        _push(values, items, rank, size, value, item)
+                        size += 1
                     else:
                         _sink(values, items, rank, k, value, item)
-                    if held == k:
+                    if size == k:
                         floor = values[0]
-        filled[user] = held
+        filled[user] = size
 
 
 @compiled
@@ -101,15 +101,15 @@ def sort_best(
     rank: NDArray[np.int32],
     filled: NDArray[np.int64],
 ) -> None:
-    """Sort the best of each user, best first; places that are not filled hold −1 and −∞."""
+    """Sort the best items of each user, best first; unfilled places get −1 and −∞."""
     for user in range(len(best)):
-        values, items, held = best[user], chosen[user], filled[user]
-        for end in range(held - 1, 0, -1):
+        values, items, size = best[user], chosen[user], filled[user]
+        for end in range(size - 1, 0, -1):
             worst, item = values[0], items[0]
             _sink(values, items, rank, end, values[end], items[end])
             values[end], items[end] = worst, item
-        values[held:] = -np.inf
-        items[held:] = -1
+        values[size:] = -np.inf
+        items[size:] = -1
 
 
 @compiled
@@ -117,12 +117,12 @@ def _push(
     values: NDArray[np.float64],
     items: NDArray[np.int32],
     rank: NDArray[np.int32],
-    held: int,
+    size: int,
     value: float,
     item: int,
 ) -> None:
-    """Add one to a heap that holds so many."""
-    at = held
+    """Add an item to a heap of `size` items."""
+    at = size
     while at > 0:
         above = (at - 1) // 2
         if values[above] < value or (values[above] == value and rank[items[above]] > rank[item]):
@@ -137,18 +137,18 @@ def _sink(
     values: NDArray[np.float64],
     items: NDArray[np.int32],
     rank: NDArray[np.int32],
-    held: int,
+    size: int,
     value: float,
     item: int,
 ) -> None:
-    """Put one in the place of the root of a heap that holds so many."""
+    """Replace the root of a heap of `size` items."""
     at = 0
     while True:
         below = 2 * at + 1
-        if below >= held:
+        if below >= size:
             break
         other = below + 1
-        if other < held and (
+        if other < size and (
             values[other] < values[below]
             or (values[other] == values[below] and rank[items[other]] > rank[items[below]])
         ):

@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from celrec.data.interactions import Interactions
+from celrec.inference.clusters import cluster_table
 from celrec.recommender.clusters import remaining_clusters, split_tree
 from celrec.recommender.model import Model
 from celrec.runs.run_folder import Run
@@ -88,7 +89,7 @@ class ClusterView:
         if clustered is None or clustered.get_column("cluster").null_count() == len(clustered):
             return None
         shared = clustered.filter(pl.col("cluster").is_not_null())
-        clusters = _summary(shared)
+        clusters = cluster_table(shared, examples=0).join(_spreads_of_means(shared), on="cluster")
         targets = None if learned is None else _spreads(clustered, side, learned)
         parents = split_tree(run.model, side)
         kept = clusters.sort("interactions", "cluster", descending=[True, False])
@@ -100,9 +101,9 @@ class ClusterView:
             clusters=[
                 Cluster(
                     number=row["cluster"],
-                    size=row["size"],
+                    size=row["members"],
                     interactions=row["interactions"],
-                    mean=row["mean"],
+                    mean=row["mean_target"],
                     spread=row["spread"] if targets is None else targets.get(row["cluster"]),
                     private=row["private"],
                     parent=_parent(parents, row["cluster"]),
@@ -162,22 +163,14 @@ def _with_cluster(table: pl.DataFrame, model: Model, side: str) -> pl.DataFrame 
     )
 
 
-def _summary(shared: pl.DataFrame) -> pl.DataFrame:
+def _spreads_of_means(shared: pl.DataFrame) -> pl.DataFrame:
+    """For each cluster its private members, and the spread of its members' mean targets."""
     weight, mean = pl.col("interactions"), pl.col("mean_target").fill_nan(0)
     total, squares = (weight * mean).sum(), (weight * mean**2).sum()
-    return (
-        shared.group_by("cluster")
-        .agg(
-            size=pl.len(),
-            interactions=weight.sum(),
-            private=pl.col("private").sum(),
-            mean=(total / weight.sum()).fill_nan(None),
-            spread=((squares / weight.sum()) - (total / weight.sum()) ** 2)
-            .clip(0)
-            .sqrt()
-            .fill_nan(None),
-        )
-        .sort("cluster")
+    variance = squares / weight.sum() - (total / weight.sum()) ** 2
+    return shared.group_by("cluster").agg(
+        private=pl.col("private").sum(),
+        spread=variance.clip(0).sqrt().fill_nan(None),
     )
 
 

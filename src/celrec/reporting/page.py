@@ -137,7 +137,7 @@ def _ranked(evaluator: Evaluator) -> str:
 def _no_curve(contents: Contents) -> str:
     if "events" in contents.run.result:
         return "A stream is learned in one pass, and there are no validation data to judge by."
-    return "The run does not tell how training went."
+    return "The run has no record of its training."
 
 
 def _by_frequency(contents: Contents) -> dict[str, Any]:

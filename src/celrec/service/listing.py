@@ -1,4 +1,4 @@
-"""Clusters and ids of a version, for people to look at."""
+"""Cluster listings, cluster members and search of ids, for the web page and its API."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from celrec.inference.clusters import cluster_table
 from celrec.service.guard import UnknownError
 from celrec.service.messages import Cluster, Clusters, Found, Members, Named
 from celrec.service.version import Version
@@ -14,31 +15,17 @@ _EXAMPLES = 5
 
 
 def clusters_of(version: Version, side: str) -> Clusters:
-    """All clusters of a side, the best rated first."""
-    table = _clustered(version, side)
-    label = "title" if "title" in table.columns else "id"
-    active = pl.col(label).cast(pl.String).sort_by("interactions", descending=True)
-    total = (pl.col("mean_target").fill_nan(0) * pl.col("interactions")).sum()
-    summary = (
-        table.group_by("cluster")
-        .agg(
-            members=pl.len(),
-            interactions=pl.col("interactions").sum(),
-            mean_target=total / pl.col("interactions").sum(),
-            examples=active.head(_EXAMPLES),
-        )
-        .with_columns(pl.col("mean_target").fill_nan(None))
-        .sort("mean_target", "cluster", descending=[True, False], nulls_last=True)
-    )
-    found = [Cluster.model_construct(**row) for row in summary.iter_rows(named=True)]
-    return Clusters.model_construct(version=version.number, side=side, clusters=found)
+    """All clusters of a side, sorted by mean target, highest first."""
+    table = cluster_table(_clustered(version, side), _EXAMPLES)
+    clusters = [Cluster.model_construct(**row) for row in table.iter_rows(named=True)]
+    return Clusters.model_construct(version=version.number, side=side, clusters=clusters)
 
 
 def members_of(version: Version, side: str, cluster: int, start: int, count: int) -> Members:
-    """Some members of a cluster, the most active first."""
+    """A page of the members of a cluster, the most active first."""
     table = _clustered(version, side).filter(pl.col("cluster") == cluster)
     if not len(table):
-        raise UnknownError(f"cluster {cluster} is not there; GET /clusters names those that are")
+        raise UnknownError(f"cluster {cluster} does not exist; GET /clusters lists all of them")
     page = table.sort("interactions", descending=True, maintain_order=True)[start : start + count]
     return Members.model_construct(
         version=version.number, side=side, cluster=cluster, total=len(table), members=_named(page)
@@ -46,17 +33,17 @@ def members_of(version: Version, side: str, cluster: int, start: int, count: int
 
 
 def search_ids(version: Version, side: str, text: str, count: int) -> Found:
-    """The ids of a side whose id or title holds a text, the most active first."""
+    """Ids that contain a text in the id or the title: an exact match, then the most active."""
     table = _table(version, side)
     if text:
-        wanted = text.lower()
+        lowered = text.lower()
         names = [name for name in ("id", "title") if name in table.columns]
-        holds = [
-            pl.col(name).cast(pl.String).str.to_lowercase().str.contains(wanted, literal=True)
+        contains = [
+            pl.col(name).cast(pl.String).str.to_lowercase().str.contains(lowered, literal=True)
             for name in names
         ]
         exact = pl.col("id").cast(pl.String) == text
-        table = table.filter(pl.any_horizontal(holds)).sort(
+        table = table.filter(pl.any_horizontal(contains)).sort(
             exact.cast(pl.Int8), descending=True, maintain_order=True
         )
         first = table.head(1).filter(exact)

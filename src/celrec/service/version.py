@@ -67,8 +67,8 @@ class Version:
         run = self.run
         if run.seen is None and not wanted.with_seen:
             raise CelrecError(
-                "with_seen: the run does not tell what users have seen, since an earlier version "
-                "of celrec wrote it; ask for seen items as well, or train again"
+                "with_seen: the run has no record of what users have seen, since an earlier "
+                "version of celrec wrote it; request seen items as well, or train again"
             )
         top = self._top_k
         if wanted.allowed is not None or wanted.banned is not None:
@@ -122,8 +122,8 @@ class Version:
         """Why an item is where it is."""
         self.item(item)
         why = self._explainer.explain(item, user, neighbours)
-        told = why.as_dict()
-        return Why.model_validate({"version": self.number, **told, "told": why.told()})
+        fields = {"version": self.number, **why.as_dict(), "told": why.text()}
+        return Why.model_validate(fields)
 
     def item(self, item: Id) -> int:
         """Its number; complains if it is not known."""
@@ -139,7 +139,7 @@ class Version:
                 numbers = _encoded(self.run.known.item_ids, ids)
                 filters[name] = numbers[numbers >= 0]
         if allowed is not None and not len(filters["allowed"]):
-            raise CelrecError("allowed: none of these items is known; look whether they are ids")
+            raise CelrecError("allowed: none of these items is known; check that they are ids")
         return self._top_k.within(**filters)
 
     def _answers(self, best: Best) -> list[list[Answer]]:

@@ -21,7 +21,7 @@ def run(log):
     )
 
 
-def test_each_cluster_is_told_by_its_members(log, run):
+def test_each_cluster_has_the_counts_and_means_of_its_members(log, run):
     found = cluster_summary(run, members=3)
     assert found["mean_target"].is_sorted(descending=True)
     cluster = run.model.item_rows.assignment[:-1].numpy()
@@ -41,24 +41,24 @@ def test_each_cluster_is_told_by_its_members(log, run):
 
 def test_titles_are_shown_where_there_are_any(run):
     titles = pl.Series("title", [None if n % 5 == 0 else f"film {n}" for n in range(30)])
-    titled = run.__class__(**{**slots(run), "items": run.items.with_columns(titles)})
+    titled = run.__class__(**{**fields_of(run), "items": run.items.with_columns(titles)})
     names = cluster_summary(titled, members=99)["examples"].explode()
     assert sum(name.startswith("film") for name in names) == 24
     assert names.null_count() == 0
 
 
-def slots(run):
+def fields_of(run):
     return {name: getattr(run, name) for name in run.__dataclass_fields__}
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("arguments", "message"),
     [
         ({"side": "users"}, "the users are not clustered; look at the other side"),
         ({"side": "shops"}, "side must be one of items, users, not 'shops'"),
         ({"members": -1}, "members must not be negative"),
     ],
 )
-def test_mistakes_are_told(run, words, told):
-    with pytest.raises(CelrecError, match=told):
-        cluster_summary(run, **words)
+def test_wrong_arguments_raise(run, arguments, message):
+    with pytest.raises(CelrecError, match=message):
+        cluster_summary(run, **arguments)
