@@ -1,14 +1,17 @@
-from itertools import pairwise
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from celrec.cel.member_kernels import cut_clusters, look_up, tally
-from celrec.cel.split import Splitter
-from celrec.cel.split_scores import Members
+from celrec.cel.crowded import BACKENDS, split_crowded
+from celrec.cel.member_kernels import (
+    first_component_compiled,
+    look_up,
+    split_crowded_compiled,
+    tally,
+)
+from celrec.cel.split_scores import first_component
 from celrec.embeddings.clustered import ClusteredEmbedding
 
 
@@ -34,28 +37,6 @@ def test_vectors_are_those_of_the_table_for_unseen_ids_too(clusters):
     assert torch.equal(torch.from_numpy(vectors), table(ids).detach())
 
 
-def slow_cuts(groups, pulls, counts, most, fresh):
-    """One cluster after the other, by `Splitter`."""
-    splitter, parents, fresh = Splitter(threshold="balanced"), [], list(fresh)
-    groups = {name: list(members) for name, members in groups.items()}
-    while fresh:
-        crowded = [
-            (-counts[members].sum(), name)
-            for name, members in groups.items()
-            if counts[members].sum() > most and len(members) > 1
-        ]
-        if not crowded:
-            break
-        parent = min(crowded)[1]
-        members = np.array(groups[parent])
-        known = Members(torch.from_numpy(pulls[members]), torch.from_numpy(counts[members]))
-        leaving = splitter.leaving(known, torch.Generator()).numpy()
-        groups[parent] = members[~leaving].tolist()
-        groups[fresh.pop(0)] = members[leaving].tolist()
-        parents.append(parent)
-    return groups, parents
-
-
 @given(
     st.lists(st.integers(1, 25), min_size=1, max_size=4),
     st.integers(1, 12),
@@ -75,26 +56,38 @@ def test_clusters_are_cut_as_the_splitter_cuts_them_one_after_the_other(
     names = 7 * np.arange(len(sizes))[::-1]
     ends = np.concatenate([[0], np.cumsum(sizes)])
     fresh = np.arange(100, 100 + room)
-    whose, parents = cut_clusters(names, ends, pulls, counts, most, fresh)
-    groups = {int(name): range(*span) for name, span in zip(names, pairwise(ends), strict=True)}
-    expected, expected_parents = slow_cuts(groups, pulls, counts, most, fresh.tolist())
-    assert parents.tolist() == expected_parents
-    for name, some in expected.items():
-        assert np.flatnonzero(whose == name).tolist() == sorted(some)
+    expected, parents = split_crowded(names, ends, pulls, counts, most, fresh)
+    found = split_crowded_compiled(names, ends, pulls, counts, most, fresh)
+    assert found[0].tolist() == expected.tolist()
+    assert found[1].tolist() == parents.tolist()
+    totals = {name: counts[expected == name].sum() for name in set(expected.tolist())}
+    if len(parents) < room:
+        alone = [name for name in totals if (expected == name).sum() == 1]
+        assert all(total <= most or name in alone for name, total in totals.items())
 
 
-def test_equal_gradients_are_cut_in_half_by_events():
+@given(st.integers(1, 30), st.integers(1, 12), st.integers(0, 2**20))
+@settings(max_examples=50)
+def test_the_compiled_first_component_is_that_of_the_eigenvectors(size, dim, seed):
+    rows = np.random.default_rng(seed).normal(size=(size, dim))
+    values = np.linalg.svd(rows, compute_uv=False)
+    if len(values) == 1 or values[0] > 1.05 * values[1]:
+        expected = first_component(torch.from_numpy(rows)).numpy()
+        np.testing.assert_allclose(first_component_compiled(rows), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("split", BACKENDS.values(), ids=BACKENDS)
+def test_equal_gradients_are_cut_in_half_by_events(split):
     counts = np.array([3, 1, 1, 1, 3, 1])
-    whose, parents = cut_clusters(
+    whose, parents = split(
         np.array([4]), np.array([0, 6]), np.ones((6, 2)), counts, 8.0, np.array([5, 6])
     )
     assert whose.tolist() == [4, 4, 4, 5, 5, 5]
     assert parents.tolist() == [4]
 
 
-def test_two_directions_that_are_as_long_are_no_reason_to_search_for_ever():
+@pytest.mark.parametrize("split", BACKENDS.values(), ids=BACKENDS)
+def test_two_directions_that_are_as_long_are_no_reason_to_search_for_ever(split):
     pulls = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
-    whose, _ = cut_clusters(
-        np.array([0]), np.array([0, 4]), pulls, np.ones(4, int), 3.0, np.array([1])
-    )
+    whose, _ = split(np.array([0]), np.array([0, 4]), pulls, np.ones(4, int), 3.0, np.array([1]))
     assert sorted(whose.tolist()) == [0, 0, 1, 1]

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celrec import CelrecError
+from celrec.cel.tangent_kernels import draw_candidates, hashed
 from celrec.config.online import OnlineClusterConfig, RowDescentConfig
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.online.hard_clusters import HardClusterTrainer
-from celrec.online.kernels import draw_candidates, hashed
 from celrec.online.table_trainer import Tangent
 from celrec.recommender.batch import Batch
 

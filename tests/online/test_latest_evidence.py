@@ -6,6 +6,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from celrec.cel.clusterer import Clusterer
+from celrec.cel.reassignment import Reassignment
+from celrec.cel.tangent_kernels import (
+    KNOWN_LOSSES,
+    choose_by_tangents,
+    draw_candidates,
+    tangent_losses,
+)
 from celrec.config.online import OnlineClusterConfig, OnlineConfig
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.models.deepfm import DeepFM
@@ -13,12 +21,6 @@ from celrec.models.dot_product import BiasedDotProduct, DotProduct
 from celrec.models.losses import LOSSES, rating_and_conversion
 from celrec.models.mmoe import MMoE
 from celrec.online import latest_evidence
-from celrec.online.kernels import (
-    KNOWN_LOSSES,
-    _tangent_losses,
-    choose_by_tangents,
-    draw_candidates,
-)
 from celrec.online.latest_evidence import LatestEvidence, RecentEvents
 from celrec.online.make_trainer import make_trainer
 from celrec.recommender.batch import Batch
@@ -119,7 +121,7 @@ def test_cross_entropy_is_right_to_five_digits_whatever_the_output_is(target):
     z = np.concatenate([np.linspace(-40, 40, 100_001), [1e3, -1e3, 1e30, -1e30]])
     rows, losses = z.astype(np.float32)[None], np.empty(len(z), np.float32)
     one = np.ones((1, 1), np.float32)
-    _tangent_losses(rows, 0, 0 * one[0], one, 0 * one, np.float32([target]), True, losses)
+    tangent_losses(rows, 0, 0 * one[0], one, 0 * one, np.float32([target]), True, losses)
     exact = np.logaddexp(0, z) - target * z
     np.testing.assert_allclose(losses, exact, atol=1.2e-5, rtol=1e-6)
 
@@ -148,8 +150,10 @@ def make(model, loss="cross-entropy", *, seed=0):
     return trainer, tables[0], kept
 
 
-def evidence_of(table, kept, **moving):
-    return LatestEvidence("users", table, kept, OnlineClusterConfig(**{"candidates": 6, **moving}))
+def evidence_of(table, kept, trainer, *, mean=0.0, **moving):
+    mean = torch.full((table.embedding_dim,), mean)
+    config = OnlineClusterConfig(**{"candidates": 6, **moving})
+    return LatestEvidence("users", table, kept, config, mean, trainer)
 
 
 def networks():
@@ -165,10 +169,11 @@ def test_for_products_tangents_choose_what_all_outputs_choose(
 ):
     monkeypatch.setattr(latest_evidence, "_NEAR", near)
     trainer, table, kept = make(networks()[number], loss, seed=seed)
-    mean, everyone = torch.full((table.embedding_dim,), 0.1), np.arange(IDS)
     with torch.no_grad():
         found = [
-            evidence_of(table, kept, by_tangent=by_tangent).best(everyone, mean, 3, trainer)
+            evidence_of(table, kept, trainer, mean=0.1, by_tangent=by_tangent).best(
+                np.arange(IDS), 3
+            )
             for by_tangent in (True, False)
         ]
     assert found[0].tolist() == found[1].tolist()
@@ -178,12 +183,12 @@ def test_for_products_tangents_choose_what_all_outputs_choose(
 def test_of_very_many_clusters_all_ids_draw_from_the_same_few(monkeypatch, by_tangent):
     monkeypatch.setattr(latest_evidence, "_NEAR", 2)
     trainer, table, kept = make(networks()[0])
-    mean, everyone = torch.zeros(table.embedding_dim), np.arange(IDS)
-    evidence, drawn = evidence_of(table, kept, by_tangent=by_tangent), set()
+    everyone = np.arange(IDS)
+    evidence, drawn = evidence_of(table, kept, trainer, by_tangent=by_tangent), set()
     own = table.assignment[:-1].numpy()
     with torch.no_grad():
         for moment in range(40):
-            best = evidence.best(everyone, mean, moment, trainer)
+            best = evidence.best(everyone, moment)
             others = set(best[best != own].tolist())
             assert len(others) <= 2
             drawn |= others
@@ -194,10 +199,10 @@ def test_of_very_many_clusters_all_ids_draw_from_the_same_few(monkeypatch, by_ta
 @settings(max_examples=40)
 def test_the_judged_loss_never_rises(seed, loss, by_tangent, number):
     trainer, table, kept = make(networks()[number], loss, seed=seed)
-    mean, everyone = torch.zeros(table.embedding_dim), np.arange(IDS)
-    evidence = evidence_of(table, kept, by_tangent=by_tangent, prior=1.0)
+    everyone = np.arange(IDS)
+    evidence = evidence_of(table, kept, trainer, by_tangent=by_tangent, prior=1.0)
     with torch.no_grad():
-        best = evidence.best(everyone, mean, seed, trainer)
+        best = evidence.best(everyone, seed)
         owner, batch = kept.replay(everyone)
         own = table.assignment[:-1].numpy()
         costs = []
@@ -217,11 +222,11 @@ def test_the_judged_loss_never_rises(seed, loss, by_tangent, number):
 
 @pytest.mark.parametrize("loss", [*KNOWN_LOSSES, "ranking"])
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_pulls_are_gradients_of_the_latest_events(loss, number):
+def test_gradients_are_those_of_the_latest_events(loss, number):
     trainer, table, kept = make(networks()[number], loss)
     ids = np.array([4, 8, 0, 2])
     with torch.no_grad():
-        found = evidence_of(table, kept).pulls(ids, trainer)
+        found = evidence_of(table, kept, trainer).gradients(torch.from_numpy(ids)).numpy()
         owner, batch = kept.replay(ids)
         gradients = trainer.gradients("users", batch).numpy()
     expected = np.zeros(found.shape)
@@ -233,12 +238,34 @@ def test_pulls_are_gradients_of_the_latest_events(loss, number):
 
 def test_several_outputs_are_judged_by_all_of_them():
     trainer, table, kept = make(MMoE(DIM))
-    mean, everyone = torch.zeros(table.embedding_dim), np.arange(IDS)
+    everyone = np.arange(IDS)
+    evidence = evidence_of(table, kept, trainer)
     with torch.no_grad():
         assert trainer.tangent("users", kept.replay(everyone)[1]) is None
-        evidence = evidence_of(table, kept)
-        best = evidence.best(everyone, mean, 3, trainer)
+        best, losses = evidence.best(everyone, 3), evidence.losses().numpy()
         drawn = draw_candidates(table.assignment[:-1].long().numpy(), CLUSTERS, 6, 3)
-        owner, batch = kept.replay(everyone)
-        assert (best == evidence._best_of(drawn, mean, owner, batch, trainer)).all()
-        assert np.isfinite(evidence.pulls(everyone, trainer)).all()
+        expected = drawn[losses[everyone, drawn].argmin(0), everyone]
+        assert best.tolist() == expected.tolist()
+        assert evidence.gradients(torch.arange(IDS)).isfinite().all()
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_the_latest_events_are_evidence_as_any_other(number):
+    trainer, table, kept = make(networks()[number])
+    with torch.no_grad():
+        evidence = evidence_of(table, kept, trainer, mean=0.1, prior=2.0)
+        losses, own = evidence.losses(), table.assignment[:-1].long()
+        owner, batch = kept.replay(np.arange(IDS))
+        for cluster in range(CLUSTERS):
+            row = table.weight[cluster].expand(len(owner), -1)
+            expected = (table.weight[cluster] - 0.1).square().sum().repeat(IDS)
+            expected.index_add_(
+                0, torch.from_numpy(owner), trainer.losses("users", batch, row[None])[0]
+            )
+            torch.testing.assert_close(losses[:, cluster], expected)
+        torch.testing.assert_close(evidence.own_losses(), losses[torch.arange(IDS), own])
+        assert evidence.interactions().tolist()[: len(kept.counts)] == kept.counts.tolist()
+        rule = Reassignment(keep=0.0)
+        moved = rule(losses, own, evidence.interactions())
+        Clusterer(table, None, evidence, split_every=0, reassignment=rule).reassign()
+    assert torch.equal(table.assignment[:-1].long(), moved)

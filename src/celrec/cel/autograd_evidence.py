@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, TypeAlias
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,13 +23,13 @@ class AutogradEvidence(Evidence):
     """Evidence from an objective and batches alone.
 
     The objective is called with the table's vectors replaced: by leaves that
-    collect each id's gradient, or by the row of another cluster. A sample counts
-    for the id that the table is first asked for with the shape of the losses, axes
-    of length one aside, one id a sample; look-ups of other ids, such as a history
-    or the worse one of a pair, are left as they are.
+    collect each id's gradient, or by the row of another cluster. A sample counts for
+    one id: that of the first lookup whose shape is that of the losses, axes of length
+    one aside. Lookups of other ids, such as a history or a negative sample, stay as
+    they are.
 
-    The batches are `data`, if given, else the latest `window` ones that were
-    observed. With `model`, evidence is taken in its evaluation mode.
+    The batches are `data`, if given, else the latest `window` observed ones. The
+    `model`, if given, is in evaluation mode meanwhile.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class AutogradEvidence(Evidence):
 
     @torch.no_grad()
     def interactions(self) -> Tensor:
-        """How many samples of the batches count for each id."""
+        """The number of samples of the batches for each id."""
         counts = torch.zeros(
             self._table.num_embeddings, dtype=torch.int64, device=self._table.weight.device
         )
@@ -66,25 +66,24 @@ class AutogradEvidence(Evidence):
 
     def gradients(self, members: Tensor) -> Tensor:
         """By autograd at the gathered rows, summed over the samples of each id."""
-        table = self._table
-        total = self._zeros(table.num_embeddings, table.embedding_dim)
+        total = self._zeros(self._table.num_embeddings, self._table.embedding_dim)
         with self._evaluating():
             for batch in self._batches(members):
-                looked_up: list[tuple[Tensor, Tensor]] = []
+                lookups: list[tuple[Any, Tensor]] = []
 
-                def leaf(ids: Tensor, kept: list[tuple[Tensor, Tensor]] = looked_up) -> Tensor:
-                    rows = table.weight[table.row_of(ids)].detach().requires_grad_()
-                    kept.append((ids, rows))
+                def leaf(lookup: Any, found: list[tuple[Any, Tensor]] = lookups) -> Tensor:
+                    rows = self._rows(self._ids(lookup)).detach().requires_grad_()
+                    found.append((lookup, rows))
                     return rows
 
-                with torch.enable_grad(), table.probing(leaf):
+                with torch.enable_grad(), self._probing(leaf):
                     losses = self._objective(batch)
                     total_loss = losses.sum()
-                own = _ids_of_samples([ids for ids, _ in looked_up], losses)
-                leaves = [rows for ids, rows in looked_up if torch.equal(ids, own)]
+                own = self._of_samples([lookup for lookup, _ in lookups], losses)
+                leaves = [rows for lookup, rows in lookups if self._equal(lookup, own)]
                 for slope in torch.autograd.grad(total_loss, leaves, allow_unused=True):
                     if slope is not None:
-                        self._add(total, own, -slope)
+                        self._add(total, self._ids(own), -slope)
         return total[members]
 
     @torch.no_grad()
@@ -110,50 +109,66 @@ class AutogradEvidence(Evidence):
                 self._add(total, ids, losses)
         return total
 
-    def partners(self, members: Tensor) -> Tensor:
-        """An objective does not tell whom an id interacts with."""
-        del members
-        raise CelrecError(
-            "method 'user-2-means' needs to know the partners of an id, which an objective does "
-            "not tell; choose another split method"
-        )
-
     def _batches(self, members: Tensor | None = None) -> Iterable[Any]:
-        """The batches, or if only these members matter, at least those that hold them."""
+        """The batches, or if only these members matter, at least those that contain them."""
         del members
         return self._window if self._data is None else self._data
 
     def _samples(self) -> Iterator[tuple[Any, Tensor, Tensor]]:
-        """Each batch with the id and the loss of each of its samples."""
+        """Each batch with the id and the loss of each of its samples; −1 for no id."""
         for batch in self._batches():
-            looked_up: list[Tensor] = []
+            lookups: list[Any] = []
 
-            def own(ids: Tensor, kept: list[Tensor] = looked_up) -> Tensor:
-                kept.append(ids)
-                return self._table.weight[self._table.row_of(ids)]
+            def unchanged(lookup: Any, found: list[Any] = lookups) -> Tensor:
+                found.append(lookup)
+                return self._rows(self._ids(lookup))
 
-            with self._table.probing(own):
+            with self._probing(unchanged):
                 losses = self._objective(batch)
-            yield batch, _ids_of_samples(looked_up, losses), losses
+            for ids in self._places(self._of_samples(lookups, losses)):
+                yield batch, ids, losses
+
+    # What a lookup is: here a tensor of ids, one a sample; in `BagEvidence` bags of them.
+
+    def _probing(self, probe: Callable[[Any], Tensor]) -> AbstractContextManager[None]:
+        """Within it, `probe` makes the vectors of each lookup."""
+        return self._table.probing(probe)
+
+    def _ids(self, lookup: Any) -> Tensor:
+        """The id of each vector of a lookup."""
+        return cast(Tensor, lookup)
+
+    def _of_samples(self, lookups: list[Any], losses: Tensor) -> Any:
+        """The lookup of the ids that samples count for."""
+        return _ids_of_samples(lookups, losses)
+
+    def _equal(self, first: Any, second: Any) -> bool:
+        return torch.equal(first, second)
+
+    def _places(self, lookup: Any) -> Iterator[Tensor]:
+        """The ids of a lookup, at most one a sample at a time."""
+        yield lookup
+
+    def _rows(self, ids: Tensor) -> Tensor:
+        return self._table.weight[self._table.row_of(ids)]
 
     def _under(self, batch: Any, own: Tensor, vectors: Tensor) -> Tensor:
-        """The losses of the samples with others for their own vectors, candidates × samples.
+        """The losses of the samples with other vectors for their ids, candidates × samples.
 
-        The vectors are candidates × samples × dim.
+        `own` has the ids, `vectors` is candidates × samples × dim.
         """
-        table = self._table
 
         def other(ids: Tensor) -> Tensor:
             if not torch.equal(ids, own):
-                return table.weight[table.row_of(ids)]
+                return self._rows(ids)
             return vectors[0].expand(*ids.shape, -1) if len(vectors) == 1 else vectors
 
-        with table.probing(other):
+        with self._table.probing(other):
             losses = self._objective(batch)
         return losses.reshape(len(vectors), own.numel())
 
     def _at_once(self, batch: Any, own: Tensor) -> int:
-        """How many clusters one forward pass may take: several if that gives the same losses."""
+        """The number of clusters per forward pass: several if that gives the same losses."""
         if own.shape not in self._broadcasts:
             self._broadcasts[own.shape] = self._try_broadcasting(batch, own)
         values = own.numel() * self._table.embedding_dim
@@ -167,19 +182,19 @@ class AutogradEvidence(Evidence):
         one_by_one = torch.cat([self._under(batch, own, one) for one in torch.split(vectors, 1)])
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("error", UserWarning)  # torch's way to doubt some shapes
+                warnings.simplefilter("error", UserWarning)  # torch warns of some shapes
                 both = self._under(batch, own, vectors)
-        except Exception:  # whatever the model says of shapes that it does not know
+        except Exception:  # whatever the model raises for shapes that it does not know
             return False
         return torch.allclose(both, one_by_one, rtol=1e-4, atol=1e-6)
 
     def _zeros(self, *shape: int) -> Tensor:
-        """To add up in; a sum of many small things does not fit in half a float."""
+        """An accumulator, at least in single precision."""
         weight = self._table.weight
         return weight.new_zeros(shape, dtype=torch.promote_types(weight.dtype, torch.float32))
 
     def _add(self, total: Tensor, ids: Tensor, values: Tensor) -> None:
-        """Add `values`, one row per sample, to the rows of their ids; unseen ids do not count."""
+        """Add `values`, one row per sample, to the rows of their ids; unseen ids are left out."""
         flat = ids.reshape(-1)
         values = values.reshape(len(flat), *total.shape[1:])
         seen = (flat >= 0) & (flat < self._table.num_embeddings)
@@ -194,7 +209,7 @@ class AutogradEvidence(Evidence):
         if self._model is not None:
             self._model.eval()
         try:
-            # A compiled model would be compiled again for every vector that is tried out.
+            # A compiled model would be compiled again for every candidate.
             with torch.compiler.set_stance("force_eager"):
                 yield
         finally:
@@ -203,7 +218,7 @@ class AutogradEvidence(Evidence):
 
 
 def _everywhere(rows: Tensor, ids: Tensor) -> Tensor:
-    """Each of the rows for all samples, rows × 1 × dim: they broadcast against the samples."""
+    """Rows × 1 × dim: each row broadcasts against all samples."""
     return rows.view(len(rows), *(1,) * ids.dim(), -1)
 
 

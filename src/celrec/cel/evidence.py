@@ -1,4 +1,4 @@
-"""What the steps of CEL need to know of the data and the model."""
+"""What the steps of CEL need to know about the data and the model."""
 
 from __future__ import annotations
 
@@ -6,29 +6,32 @@ from abc import ABC, abstractmethod
 
 from torch import Tensor
 
+from celrec.errors import CelrecError
 from celrec.runtime.communicator import Communicator, Partition
 
 
 class Evidence(ABC):
     """Gradients and losses of the ids of one clustered table.
 
-    The moves see the model through this alone. `AutogradEvidence` has it for any
-    differentiable model; solvers with closed forms bring their own.
+    Splits and reassignment depend on the model through this interface only.
+    `AutogradEvidence` implements it for any differentiable model, solvers with closed
+    forms and streams have implementations of their own.
     """
 
     def observe(self, batch: object) -> None:  # noqa: B027  (most evidence is complete from the start)
         """Take notice of a batch that was trained on."""
 
     def share(self, members: Tensor) -> Partition:
-        """Which of these ids it can tell of: all, unless other processes tell of the others.
+        """Which of these ids this rank knows: all, unless other ranks know the others.
 
-        Then all have to ask for the same at the same time, each for its own ids.
+        If so, gradients and losses are those of this rank's ids, and every rank has to make the
+        same calls.
         """
         return Partition.whole(len(members))
 
     @abstractmethod
     def interactions(self) -> Tensor:
-        """How many interactions each id has, whoever tells of it."""
+        """The number of interactions of each id, on all ranks."""
 
     @abstractmethod
     def gradients(self, members: Tensor) -> Tensor:
@@ -36,54 +39,57 @@ class Evidence(ABC):
 
     @abstractmethod
     def losses(self) -> Tensor:
-        """The loss of every own id under the row of every active cluster, ids × clusters."""
+        """The loss of every id under the row of every active cluster, ids × clusters."""
 
     @abstractmethod
     def own_losses(self) -> Tensor:
-        """The loss of every own id under the row that it has."""
+        """The loss of every id under the row of its own cluster."""
 
-    @abstractmethod
     def partners(self, members: Tensor) -> Tensor:
-        """The mean vector of those that each of these ids interacted with."""
+        """The mean vector of the users (or items) that each of these ids interacted with."""
+        del members
+        raise CelrecError(
+            "method 'user-2-means' needs to know the partners of an id, which "
+            f"{type(self).__name__} does not know; choose another split method"
+        )
 
 
 class DistributedEvidence(Evidence):
-    """The sums over all processes of what each knows from its own batches.
+    """The sums over all ranks of the evidence that each has from its own batches.
 
-    With it the clusterers of all processes make the same moves, so that their tables
-    stay alike, as data-parallel training needs: each sees but a share of the samples.
-    All processes have to ask for the same at the same time, which clusterers with the
-    same schedule and seed do:
+    For data-parallel training, where each rank sees a part of the samples: the clusterers of
+    all ranks make the same moves, so that their tables stay equal. Every rank has to make the
+    same calls, as clusterers with the same schedule and seed do:
 
         clusterer = Clusterer(table, optimizer, DistributedEvidence(evidence))
     """
 
     def __init__(self, own: Evidence, communicator: Communicator | None = None) -> None:
-        """Of all processes of the default group if `communicator` is None."""
+        """`communicator` defaults to the ranks of the default process group."""
         self._own, self._communicator = own, communicator or Communicator.here()
 
     def observe(self, batch: object) -> None:
-        """Take notice of a batch of this process."""
+        """Take notice of a batch of this rank."""
         self._own.observe(batch)
 
     def interactions(self) -> Tensor:
-        """Of all processes."""
+        """Summed over ranks."""
         return self._communicator.total(self._own.interactions())
 
     def gradients(self, members: Tensor) -> Tensor:
-        """Of all processes."""
+        """Summed over ranks."""
         return self._communicator.total(self._own.gradients(members))
 
     def losses(self) -> Tensor:
-        """Of all processes."""
+        """Summed over ranks."""
         return self._communicator.total(self._own.losses())
 
     def own_losses(self) -> Tensor:
-        """Of all processes."""
+        """Summed over ranks."""
         return self._communicator.total(self._own.own_losses())
 
     def partners(self, members: Tensor) -> Tensor:
-        """The mean of what the processes know, each weighing as many interactions as it has."""
+        """The mean over ranks, weighted by their interactions."""
         means = self._own.partners(members)
         weight = self._own.interactions()[members].unsqueeze(1).to(means)
         return self._communicator.total(means * weight) / self._communicator.total(weight).clamp(

@@ -1,4 +1,4 @@
-"""Loops over the members of clusters in machine code."""
+"""Machine-code backends for streams: linked lists of members, and splits of many clusters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Assignment = NDArray[np.signedinteger[Any]]
 
 @compiled
 def approach(mean: Floats, vectors: Floats, share: float) -> None:
-    """Bring `mean` nearer to that of some vectors."""
+    """Move an exponential moving average of vectors towards the mean of some, by `share`."""
     for d in range(len(mean)):
         total = 0.0
         for event in range(len(vectors)):
@@ -28,7 +28,7 @@ def approach(mean: Floats, vectors: Floats, share: float) -> None:
 
 @compiled
 def look_up(ids: Ints, assignment: Assignment, weight: Floats) -> tuple[Ints, Floats]:
-    """The clusters of ids and their rows; the last place of `assignment` is for unseen ids."""
+    """The clusters of ids and their rows; the last entry of `assignment` is for unseen ids."""
     rows, vectors = np.empty_like(ids), np.empty((len(ids), weight.shape[1]), np.float32)
     unseen = len(assignment) - 1
     for event in range(len(ids)):
@@ -42,7 +42,7 @@ def look_up(ids: Ints, assignment: Assignment, weight: Floats) -> tuple[Ints, Fl
 
 @compiled
 def tally(ids: Ints, counts: Ints) -> tuple[Ints, Ints, Ints]:
-    """The different ids in ascending order, how often each occurs, and how often it did before."""
+    """The unique ids in ascending order, how often each occurs, and its count before."""
     ordered = np.sort(ids)
     different, times, before = np.empty_like(ids), np.empty_like(ids), np.empty_like(ids)
     found = 0
@@ -60,7 +60,7 @@ def tally(ids: Ints, counts: Ints) -> tuple[Ints, Ints, Ints]:
 def _put_first(
     member: np.int64, cluster: np.int64, head: Links, after: Links, previous: Links
 ) -> None:
-    """Put a member at the head of the list of a cluster."""
+    """Insert a member at the head of its cluster's list."""
     first = head[cluster]
     after[member], previous[member] = first, -1 - cluster
     if first >= 0:
@@ -206,17 +206,17 @@ def relink(
 
 
 @compiled
-def _first_component(values: Doubles) -> Doubles:
-    """The first principal direction of centred rows, its largest entry being positive.
+def first_component_compiled(rows: Doubles) -> Doubles:
+    """`split_scores.first_component`: the top eigenvector of GᵀG, its largest entry positive.
 
-    The matrix of their products is squared until there is one direction left in it.
+    GᵀG is squared until its rank is 1 up to rounding. 0 where all rows are 0.
     """
-    dim = values.shape[1]
+    dim = rows.shape[1]
     matrix, product = np.zeros((dim, dim)), np.empty((dim, dim))
-    for row in range(len(values)):
+    for row in range(len(rows)):
         for i in range(dim):
             for j in range(dim):
-                matrix[i, j] += values[row, i] * values[row, j]
+                matrix[i, j] += rows[row, i] * rows[row, j]
     trace = 0.0
     for i in range(dim):
         trace += matrix[i, i]
@@ -246,27 +246,27 @@ def _first_component(values: Doubles) -> Doubles:
 
 
 @compiled
-def _leaving(pulls: Doubles, counts: Ints) -> NDArray[np.bool_]:
-    """Who leaves a cluster: `Splitter(threshold="balanced")`, in a fraction of the time."""
-    size, dim = pulls.shape
+def _leaving(gradients: Doubles, events: Ints) -> NDArray[np.bool_]:
+    """`Splitter(threshold="balanced").leaving`: centred gradients, GPCA, a balanced threshold."""
+    size, dim = gradients.shape
     centred = np.empty((size, dim))
     for d in range(dim):
         mean = 0.0
         for row in range(size):
-            centred[row, d] = pulls[row, d] - pulls[0, d]
+            centred[row, d] = gradients[row, d] - gradients[0, d]
             mean += centred[row, d]
         for row in range(size):
             centred[row, d] -= mean / size
-    direction = _first_component(centred)
+    direction = first_component_compiled(centred)
     scores = np.zeros(size)
     for row in range(size):
         for d in range(dim):
             scores[row] += centred[row, d] * direction[d]
     order = np.argsort(scores, kind="mergesort")
-    total = counts.sum()
+    total = events.sum()
     below, least, staying = 0, total + 1, 0
     for place in range(size - 1):
-        below += counts[order[place]]
+        below += events[order[place]]
         uneven = abs(2 * below - total)
         if uneven < least:
             least, staying = uneven, place + 1
@@ -276,50 +276,42 @@ def _leaving(pulls: Doubles, counts: Ints) -> NDArray[np.bool_]:
 
 
 @compiled
-def cut_clusters(
-    clusters: Ints, ends: Ints, pulls: Doubles, counts: Ints, most: float, fresh: Ints
+def split_crowded_compiled(
+    clusters: Ints, ends: Ints, gradients: Doubles, events: Ints, limit: float, fresh: Ints
 ) -> tuple[Ints, Ints]:
-    """Cut clusters in two until none of several members has more than `most` events.
-
-    Those with most events first, as long as there is a `fresh` number for a new one. Members are
-    given one cluster after the other, which `ends` are between: how each would like its row to
-    change, and how many events it has. Gives the cluster of each member, and of every new
-    cluster the one that it was cut from.
-    """
-    whose = np.empty(len(counts), np.int64)
-    there = len(clusters)
+    """`crowded.split_crowded` in machine code: the same arguments, the same clusters."""
+    assignment = np.empty(len(events), np.int64)
+    count = len(clusters)
     names, parents = np.concatenate((clusters, fresh)), np.empty_like(fresh)
     first, last = np.empty_like(names), np.empty_like(names)
-    events = np.zeros_like(names)
-    members = np.arange(len(counts))
-    first[:there], last[:there] = ends[:-1], ends[1:]
-    for group in range(there):
-        events[group] = counts[first[group] : last[group]].sum()
-    while there < len(names):
-        most_crowded = -1
-        for group in range(there):
-            if not events[group] > most or last[group] - first[group] < 2:
+    totals = np.zeros_like(names)
+    members = np.arange(len(events))
+    first[:count], last[:count] = ends[:-1], ends[1:]
+    for group in range(count):
+        totals[group] = events[first[group] : last[group]].sum()
+    while count < len(names):
+        chosen = -1
+        for group in range(count):
+            if not totals[group] > limit or last[group] - first[group] < 2:
                 continue
-            ahead = most_crowded < 0 or events[group] > events[most_crowded]
-            if ahead or (
-                events[group] == events[most_crowded] and names[group] < names[most_crowded]
-            ):
-                most_crowded = group
-        if most_crowded < 0:
+            ahead = chosen < 0 or totals[group] > totals[chosen]
+            if ahead or (totals[group] == totals[chosen] and names[group] < names[chosen]):
+                chosen = group
+        if chosen < 0:
             break
-        some = members[first[most_crowded] : last[most_crowded]].copy()
-        leaving = _leaving(pulls[some], counts[some])
-        staying = some[~leaving]
-        middle = first[most_crowded] + len(staying)
-        members[first[most_crowded] : middle] = staying
-        members[middle : last[most_crowded]] = some[leaving]
-        first[there], last[there] = middle, last[most_crowded]
-        last[most_crowded] = middle
-        events[there] = counts[some[leaving]].sum()
-        events[most_crowded] -= events[there]
-        parents[there - len(clusters)] = names[most_crowded]
-        there += 1
-    for group in range(there):
+        own = members[first[chosen] : last[chosen]].copy()
+        leaving = _leaving(gradients[own], events[own])
+        staying = own[~leaving]
+        middle = first[chosen] + len(staying)
+        members[first[chosen] : middle] = staying
+        members[middle : last[chosen]] = own[leaving]
+        first[count], last[count] = middle, last[chosen]
+        last[chosen] = middle
+        totals[count] = events[own[leaving]].sum()
+        totals[chosen] -= totals[count]
+        parents[count - len(clusters)] = names[chosen]
+        count += 1
+    for group in range(count):
         for place in range(first[group], last[group]):
-            whose[members[place]] = names[group]
-    return whose, parents[: there - len(clusters)]
+            assignment[members[place]] = names[group]
+    return assignment, parents[: count - len(clusters)]

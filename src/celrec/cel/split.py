@@ -20,7 +20,7 @@ def choose_cluster(priority: Tensor, sizes: Tensor) -> int | None:
     >>> choose_cluster(torch.tensor([5.0, 9.0, 7.0]), torch.tensor([2, 1, 3]))
     2
     """
-    cluster = int(priority.masked_fill(sizes < 2, -torch.inf).argmax())
+    cluster = int(priority.double().masked_fill(sizes < 2, -torch.inf).argmax())
     return cluster if int(sizes[cluster]) > 1 else None
 
 

@@ -10,13 +10,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from celrec.cel.member_kernels import approach, cut_clusters, look_up, tally
-from celrec.cel.members import Members
+from celrec.cel.crowded import BACKENDS
+from celrec.cel.member_kernels import approach, look_up, tally
+from celrec.cel.member_lists import MemberLists
 from celrec.cel.merging import nearest_pair
+from celrec.cel.tangent_kernels import draw_candidates, hashed
 from celrec.config.online import OnlineClusterConfig, RowDescentConfig
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.errors import DivergedError
-from celrec.online.kernels import draw_candidates, hashed
 from celrec.online.latest_evidence import LatestEvidence, RecentEvents, Waiting
 from celrec.online.plain_tables import RowTableTrainer
 from celrec.online.table_trainer import LossProbe, Tangent
@@ -62,7 +63,7 @@ class HardClusterTrainer(RowTableTrainer):
         """
         super().__init__(name, table, how, seed=seed, budget=budget)
         self._clusters, self._moving = table, moving
-        self.members = Members(table, budget)
+        self.members = MemberLists(table, budget)
         ids = table.num_embeddings
         self.buffer = RecentEvents(
             moving.latest,
@@ -73,7 +74,6 @@ class HardClusterTrainer(RowTableTrainer):
             conversions=conversions,
             budget=budget,
         )
-        self._evidence = LatestEvidence(name, table, self.buffer, moving)
         self._mean = torch.zeros(table.embedding_dim)
         self._free: int | None = None
         self._due = Waiting()
@@ -191,10 +191,16 @@ class HardClusterTrainer(RowTableTrainer):
         self._looked = int(state["looked"])
         self.events, self.moved = int(state["events"]), int(state["moved"])
 
+    def _evidence(self, probe: LossProbe) -> LatestEvidence:
+        """What the latest events of each id say of the model as it is now."""
+        return LatestEvidence(
+            self.name, self._clusters, self.buffer, self._moving, self._mean, probe
+        )
+
     def _reassign(self, ids: NDArray[np.int64], probe: LossProbe) -> None:
         if self._clusters.num_clusters > 1 and len(ids) and self._moving.candidates:
             moment = (self.events ^ (self._seed << 32)) % 2**63  # another one after each batch
-            best = self._evidence.best(ids, self._mean, moment, probe)
+            best = self._evidence(probe).best(ids, moment)
             self.moved += self.members.move(ids, best, self.buffer.counts)
 
     def _part(self, warm: NDArray[np.int64]) -> None:
@@ -245,15 +251,16 @@ class HardClusterTrainer(RowTableTrainer):
     ) -> NDArray[np.int64]:
         """Cut clusters, and what comes of them, until none has too many events; their members."""
         ids, ends = self.members.of_all(clusters)
-        pulls, counts = self._evidence.pulls(ids, probe), self.buffer.counts
-        if not np.isfinite(pulls).all():
+        gradients = self._evidence(probe).gradients(torch.from_numpy(ids)).numpy()
+        counts = self.buffer.counts
+        if not np.isfinite(gradients).all():
             raise DivergedError(
                 "gradients must be finite; lower the learning rate if training diverged"
             )
         fresh = self._clusters.num_clusters + np.arange(min(room, len(ids) - len(clusters)))
         if self._free is not None:
             fresh = np.array([self._free])
-        goals, parents = cut_clusters(clusters, ends, pulls, counts[ids], most, fresh)
+        goals, parents = BACKENDS["compiled"](clusters, ends, gradients, counts[ids], most, fresh)
         self._open(parents)
         self.members.move(ids, goals, counts)
         return ids

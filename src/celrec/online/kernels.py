@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
+from celrec.cel.tangent_kernels import mixed_bits, tangent_losses
 from celrec.runtime.jit import compiled
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
-
-KNOWN_LOSSES = ("squared-error", "cross-entropy")
-"""The losses that kernels know; those that are asked whether one is `logistic` mean the last."""
-# log(1 + exp(−a)) is 1/p(a)² for this polynomial and any a ≥ 0, but for 1e-5. Unlike what has
-# logarithms or looks up tables, loops over that become instructions for eight numbers at once.
-_ROOT = tuple(
-    np.float32(value)
-    for value in (1.2011151, 0.43333759, 0.12584126, 0.02366808, 0.0026223188, 0.0, 7.0302978e-5)
-)
 
 
 @compiled
@@ -36,25 +26,6 @@ def weigh(evidence: NDArray[np.uint8], ids: Ints, scale: Floats, weights: Floats
 
 
 @compiled
-def _mixed(number: np.uint64) -> np.uint64:
-    """64 bits that look random, for each number others (the finaliser of SplitMix64)."""
-    number += np.uint64(0x9E3779B97F4A7C15)
-    number = (number ^ (number >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    number = (number ^ (number >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return number ^ (number >> np.uint64(31))
-
-
-@compiled
-def hashed(ids: Ints, seed: int) -> NDArray[np.float64]:
-    """A number in [0, 1) for each id, which looks random, the same for the same seed."""
-    numbers = np.empty(len(ids))
-    for place in range(len(ids)):
-        bits = _mixed(np.uint64(ids[place]) ^ _mixed(np.uint64(seed)))
-        numbers[place] = (bits >> np.uint64(11)) * 2.0**-53
-    return numbers
-
-
-@compiled
 def _take_notice(row: NDArray[np.uint8], value: Floats, active: int, moment: np.uint64) -> None:
     """Keep `value`, how bad each row is, as evidence: above the least, rounded at random.
 
@@ -64,7 +35,7 @@ def _take_notice(row: NDArray[np.uint8], value: Floats, active: int, moment: np.
     least = np.float32(np.inf)
     for k in range(active):
         least = min(least, value[k])
-    chance = np.float32(_mixed(moment) >> np.uint64(40)) * np.float32(2.0**-24)
+    chance = np.float32(mixed_bits(moment) >> np.uint64(40)) * np.float32(2.0**-24)
     for k in range(active):
         row[k] = np.uint8(min(value[k] - least + chance, np.float32(254)))
 
@@ -94,43 +65,6 @@ def add_evidence(
 
 
 @compiled
-def _tangent_losses(
-    rows: Floats,
-    event: int,
-    outputs: Floats,
-    slopes: Floats,
-    vectors: Floats,
-    targets: Floats,
-    logistic: bool,
-    losses: Floats,
-) -> None:
-    """The loss of one event with each of some rows, the output being linear as a `Tangent` tells.
-
-    rows is (dim, rows), so that the inner loops run over rows. The loss is cross-entropy, or a
-    squared error.
-    """
-    constant, target = outputs[event], targets[event]
-    for d in range(rows.shape[0]):
-        constant -= slopes[event, d] * vectors[event, d]
-    for k in range(rows.shape[1]):
-        losses[k] = constant
-    for d in range(rows.shape[0]):
-        slope = slopes[event, d]
-        for k in range(rows.shape[1]):
-            losses[k] += slope * rows[d, k]
-    if not logistic:
-        for k in range(rows.shape[1]):
-            losses[k] = (losses[k] - target) ** 2
-        return
-    for k in range(rows.shape[1]):
-        z = losses[k]
-        a = abs(z)
-        root = _ROOT[3] + a * (_ROOT[4] + a * (_ROOT[5] + a * _ROOT[6]))
-        root = _ROOT[0] + a * (_ROOT[1] + a * (_ROOT[2] + a * root))
-        losses[k] = max(z, np.float32(0)) + np.divide(np.float32(1), root * root) - target * z
-
-
-@compiled
 def add_tangent_evidence(
     evidence: NDArray[np.uint8],
     ids: Ints,
@@ -152,108 +86,10 @@ def add_tangent_evidence(
     losses, value = np.empty(active, np.float32), np.empty(active, np.float32)
     for event in range(len(ids)):
         row = evidence[ids[event]]
-        _tangent_losses(rows, event, outputs, slopes, vectors, targets, logistic, losses)
+        tangent_losses(rows, event, outputs, slopes, vectors, targets, logistic, losses)
         for k in range(active):
             value[k] = kept[event] * row[k] + np.float32(steps) * losses[k]
         _take_notice(row, value, active, np.uint64(moments[event]))
-
-
-@compiled
-def _draw(drawn: NDArray[Any], member: int, own: int, clusters: int, moment: int) -> None:
-    """Put the own cluster in the first place, and others by chance after it, perhaps repeated."""
-    drawn[0] = own
-    first = _mixed(np.uint64(moment) ^ _mixed(np.uint64(member)))
-    for number in range(1, len(drawn)):
-        bits = _mixed(first + np.uint64(number))
-        drawn[number] = np.int64((bits >> np.uint64(32)) * np.uint64(clusters) >> np.uint64(32))
-
-
-@compiled
-def draw_candidates(own: Ints, clusters: int, count: int, moment: int) -> Ints:
-    """(count + 1, ids): the own cluster, and `count` drawn at random, perhaps repeated.
-
-    The same for the same place among the ids, moment and number of clusters.
-    """
-    drawn = np.empty((len(own), count + 1), np.int64)
-    for member in range(len(own)):
-        _draw(drawn[member], member, own[member], clusters, moment)
-    return drawn.T
-
-
-@compiled
-def choose_by_tangents(
-    ids: Ints,
-    assignment: NDArray[np.signedinteger[Any]],
-    weight: Floats,
-    others: Ints,
-    near: Floats,
-    count: int,
-    moment: int,
-    mean: Floats,
-    prior: float,
-    owner: Ints,
-    outputs: Floats,
-    slopes: Floats,
-    vectors: Floats,
-    targets: Floats,
-    logistic: bool,
-) -> Ints:
-    """For each id the best of what `draw_candidates` draws; its own if none is better.
-
-    What is drawn are places in `others`, some clusters, whose rows are those of `near`. Best is
-    the least Σ loss + prior/2·‖row − mean‖², the sum being over the events that `owner` puts with
-    the id: it must not decrease.
-    """
-    best = np.empty_like(ids)
-    drawn = np.empty(count + 1, np.uint64)  # unsigned, for faster lookups
-    rows = np.empty((weight.shape[1], count + 1), np.float32)
-    losses, total = np.empty(count + 1, np.float32), np.empty(count + 1, np.float32)
-    event, half = 0, np.float32(prior / 2)
-    for member in range(len(ids)):
-        own = assignment[ids[member]]
-        _draw(drawn, member, own, len(others), moment)
-        total[:] = 0
-        for d in range(weight.shape[1]):
-            rows[d, 0] = weight[own, d]
-            for k in range(1, count + 1):
-                rows[d, k] = near[drawn[k], d]
-            for k in range(count + 1):
-                total[k] += half * (rows[d, k] - mean[d]) ** 2
-        while event < len(owner) and owner[event] == member:
-            _tangent_losses(rows, event, outputs, slopes, vectors, targets, logistic, losses)
-            for k in range(count + 1):
-                total[k] += losses[k]
-            event += 1
-        least = 0
-        for k in range(1, count + 1):
-            if total[k] < total[least]:
-                least = k
-        best[member] = others[drawn[least]] if least else own
-    return best
-
-
-@compiled
-def add_tangent_pulls(
-    pulls: NDArray[np.float64],
-    ids: Ints,
-    assignment: NDArray[np.signedinteger[Any]],
-    weight: Floats,
-    owner: Ints,
-    outputs: Floats,
-    slopes: Floats,
-    vectors: Floats,
-    targets: Floats,
-    logistic: bool,
-) -> None:
-    """Add −∂loss/∂row of each event to its owner's: of cross-entropy, or of a squared error."""
-    for event in range(len(owner)):
-        row, target = weight[assignment[ids[owner[event]]]], targets[event]
-        output = np.float64(outputs[event])
-        for d in range(slopes.shape[1]):
-            output += slopes[event, d] * (row[d] - vectors[event, d])
-        error = 1 / (1 + np.exp(-output)) - target if logistic else 2 * (output - target)
-        for d in range(slopes.shape[1]):
-            pulls[owner[event], d] -= error * slopes[event, d]
 
 
 @compiled

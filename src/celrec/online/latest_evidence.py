@@ -1,4 +1,4 @@
-"""The latest events of ids, and what they say of the clusters that these are in."""
+"""The latest events of ids, and the evidence for clusters that they give."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ import torch
 from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
+from celrec.cel.evidence import Evidence
 from celrec.cel.reassignment import best_columns
-from celrec.config.online import OnlineClusterConfig
-from celrec.data.replay_buffer import ReplayBuffer
-from celrec.embeddings.clustered import ClusteredEmbedding
-from celrec.online.kernels import (
+from celrec.cel.tangent_kernels import (
     KNOWN_LOSSES,
-    add_tangent_pulls,
+    add_tangent_gradients,
     choose_by_tangents,
     draw_candidates,
 )
-from celrec.online.table_trainer import LossProbe
+from celrec.config.online import OnlineClusterConfig
+from celrec.data.replay_buffer import ReplayBuffer
+from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.online.table_trainer import LossProbe, Tangent
 from celrec.recommender.batch import Batch
 from celrec.runtime.memory_budget import MemoryBudget
 
@@ -82,41 +83,90 @@ class RecentEvents(ReplayBuffer):
         return owner, Batch.of(every, torch.from_numpy(target), moment)
 
 
-_NEAR = 2048  # rows that a cache has room for
+_NEAR = 2048  # rows that fit in a cache
 
 
-class LatestEvidence:
-    """Which cluster is best for an id, and where it would like the row of its own to go.
+class LatestEvidence(Evidence):
+    """Evidence from the latest events of each id, in a stream.
 
-    Where the loss is one that kernels know, and outputs are numbers, events are judged by their
-    tangents: a look at each tells of all clusters.
+    The loss of an id under a row is Σ_{latest events} loss(row) + prior/2·‖row − mean‖². With
+    a loss that kernels know and one output, events are represented by their tangents: one
+    forward and backward pass for all clusters.
     """
 
     def __init__(
-        self, side: str, table: ClusteredEmbedding, kept: RecentEvents, moving: OnlineClusterConfig
+        self,
+        side: str,
+        table: ClusteredEmbedding,
+        events: RecentEvents,
+        config: OnlineClusterConfig,
+        mean: Tensor,
+        probe: LossProbe,
     ) -> None:
-        self._side, self._table, self._kept, self._moving = side, table, kept, moving
+        """`mean` is that of the vectors, `probe` the model as it is now."""
+        self._side, self._table, self._events = side, table, events
+        self._config, self._mean, self._probe = config, mean, probe
 
-    def best(
-        self, ids: NDArray[np.int64], mean: Tensor, moment: int, probe: LossProbe
-    ) -> NDArray[np.int64]:
-        """The best cluster for each id, of its own and some that `moment` draws at random.
+    def interactions(self) -> Tensor:
+        """The events of each id, those no longer in the buffer too."""
+        counts = np.zeros(self._table.num_embeddings, np.int64)
+        counts[: len(self._events.counts)] = self._events.counts
+        return torch.from_numpy(counts)
 
-        That is argmin_k Σ_{latest events} loss(row k) + prior/2·‖row k − mean‖². Of very many
-        clusters, all ids draw from the same few thousand, others in each moment: their rows are
-        fetched once, so that it takes no longer the more clusters there are.
+    def gradients(self, members: Tensor) -> Tensor:
+        """Of the latest events, without the prior, at the row that each member has now."""
+        ids = members.numpy()
+        gradients = np.zeros((len(ids), self._table.embedding_dim))
+        owner, batch = self._events.replay(ids)
+        tangent = self._tangent(batch)
+        if tangent is None:
+            slopes = self._probe.gradients(self._side, batch).numpy()
+            np.subtract.at(gradients, owner, slopes)
+        else:
+            add_tangent_gradients(
+                gradients,
+                ids,
+                self._table.assignment.numpy(),
+                self._table.weight.detach().numpy(),
+                owner,
+                tangent.output.numpy(),
+                tangent.slope.numpy(),
+                tangent.vector.numpy(),
+                batch.target.numpy(),
+                self._probe.kind == "cross-entropy",
+            )
+        return torch.from_numpy(gradients)
+
+    def losses(self) -> Tensor:
+        """By all outputs of the model, for each event and each cluster."""
+        ids = np.arange(self._table.num_embeddings)
+        clusters = torch.arange(self._table.num_clusters)[:, None].expand(-1, len(ids))
+        return self._losses(clusters, *self._events.replay(ids)).T
+
+    def own_losses(self) -> Tensor:
+        """The same under the row of each id's own cluster."""
+        ids = np.arange(self._table.num_embeddings)
+        own = self._table.assignment[None, :-1].long()
+        return self._losses(own, *self._events.replay(ids))[0]
+
+    def best(self, ids: NDArray[np.int64], moment: int) -> NDArray[np.int64]:
+        """The cluster of least loss for each id, among its own and some that `moment` draws.
+
+        If there are very many clusters, all ids draw from the same few thousand, others at each
+        moment: these rows are fetched once, so that the time does not grow with the clusters.
         """
-        owner, batch = self._kept.replay(ids)
-        moving, others = self._moving, self._others(moment)
+        owner, batch = self._events.replay(ids)
+        config, others = self._config, self._others(moment)
         assignment = self._table.assignment.numpy()
-        tangent = None
-        if moving.by_tangent and probe.kind in KNOWN_LOSSES:
-            tangent = probe.tangent(self._side, batch)
+        tangent = self._tangent(batch) if config.by_tangent else None
         if tangent is None:
             own = assignment[ids].astype(np.int64)
-            drawn = draw_candidates(own, len(others), moving.candidates, moment)
+            drawn = draw_candidates(own, len(others), config.candidates, moment)
             drawn[1:] = others[drawn[1:]]
-            return self._best_of(drawn, mean, owner, batch, probe)
+            losses = self._losses(torch.from_numpy(drawn), owner, batch)
+            column, _ = best_columns(losses.T, torch.zeros(len(ids), dtype=torch.int64))
+            best: NDArray[np.int64] = drawn[column.numpy(), np.arange(len(ids))]
+            return best
         weight = self._table.weight.detach().numpy()
         return choose_by_tangents(
             ids,
@@ -124,16 +174,16 @@ class LatestEvidence:
             weight,
             others,
             weight if len(others) == self._table.num_clusters else weight[others],
-            moving.candidates,
+            config.candidates,
             moment,
-            mean.numpy(),
-            moving.prior,
+            self._mean.numpy(),
+            config.prior,
             owner,
             tangent.output.numpy(),
             tangent.slope.numpy(),
             tangent.vector.numpy(),
             batch.target.numpy(),
-            probe.kind == "cross-entropy",
+            self._probe.kind == "cross-entropy",
         )
 
     def _others(self, moment: int) -> NDArray[np.int64]:
@@ -143,44 +193,18 @@ class LatestEvidence:
             return np.arange(clusters)
         return draw_candidates(np.zeros(1, np.int64), clusters, _NEAR, ~moment)[1:, 0]
 
-    def _best_of(
-        self,
-        drawn: NDArray[np.int64],
-        mean: Tensor,
-        owner: NDArray[np.int64],
-        batch: Batch,
-        probe: LossProbe,
-    ) -> NDArray[np.int64]:
-        """The same by all outputs of the model, for each event and each cluster."""
-        rows = self._table.weight.detach()[torch.from_numpy(drawn)]  # (candidates, ids, dim)
-        losses = probe.losses(self._side, batch, rows[:, torch.from_numpy(owner)])
-        total = self._moving.prior / 2 * (rows - mean).square().sum(-1)
-        total.index_add_(1, torch.from_numpy(owner), losses)
-        column, _ = best_columns(total.T, torch.zeros(len(drawn.T), dtype=torch.int64))
-        best: NDArray[np.int64] = drawn[column.numpy(), np.arange(drawn.shape[1])]
-        return best
+    def _tangent(self, batch: Batch) -> Tangent | None:
+        if self._probe.kind not in KNOWN_LOSSES:
+            return None
+        return self._probe.tangent(self._side, batch)
 
-    def pulls(self, ids: NDArray[np.int64], probe: LossProbe) -> NDArray[np.float64]:
-        """(ids, dim): −∂/∂row Σ_{latest events} loss, at the row that each id has now."""
-        pulls = np.zeros((len(ids), self._table.embedding_dim))
-        owner, batch = self._kept.replay(ids)
-        tangent = probe.tangent(self._side, batch) if probe.kind in KNOWN_LOSSES else None
-        if tangent is None:
-            np.subtract.at(pulls, owner, probe.gradients(self._side, batch).numpy())
-            return pulls
-        add_tangent_pulls(
-            pulls,
-            ids,
-            self._table.assignment.numpy(),
-            self._table.weight.detach().numpy(),
-            owner,
-            tangent.output.numpy(),
-            tangent.slope.numpy(),
-            tangent.vector.numpy(),
-            batch.target.numpy(),
-            probe.kind == "cross-entropy",
-        )
-        return pulls
+    def _losses(self, candidates: Tensor, owner: NDArray[np.int64], batch: Batch) -> Tensor:
+        """Candidates × ids, given clusters of this shape; `owner` has the id of each event."""
+        rows = self._table.weight.detach()[candidates]  # (candidates, ids, dim)
+        owners = torch.from_numpy(owner)
+        losses = self._probe.losses(self._side, batch, rows[:, owners])
+        total = self._config.prior / 2 * (rows - self._mean).square().sum(-1)
+        return total.index_add_(1, owners, losses)
 
 
 class Waiting:

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from celrec.cel.merging import nearest_pair
 from celrec.cel.split_scores import first_component
+from celrec.cel.tangent_kernels import KNOWN_LOSSES
 from celrec.config.online import RowDescentConfig
 from celrec.data.replay_buffer import ReplayBuffer
 from celrec.embeddings.posterior import IMPOSSIBLE, STEPS_PER_BIT, PosteriorEmbedding
 from celrec.models.losses import LOSSES
 from celrec.online.kernels import (
-    KNOWN_LOSSES,
     add_evidence,
     add_tangent_evidence,
     log_shares,

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celrec.cel.members import Members
+from celrec.cel.member_lists import MemberLists
 from celrec.embeddings.clustered import ClusteredEmbedding
 
 CLUSTERS, DIM = 5, 2
@@ -78,9 +78,9 @@ class Pair:
 
     def __init__(self, ids, assignment):
         self.table = ClusteredEmbedding(ids, DIM, max_clusters=CLUSTERS)
-        self.table._active.fill_(CLUSTERS)
+        self.table.open_all([0] * (CLUSTERS - 1))
         self.table.assignment[:-1] = torch.tensor(assignment)
-        self.members, self.slow = Members(self.table), SlowMembers(CLUSTERS)
+        self.members, self.slow = MemberLists(self.table), SlowMembers(CLUSTERS)
 
     def count(self, events):
         before = dict(self.slow.counts)
@@ -132,7 +132,7 @@ class Pair:
 
     def restart(self):
         state = copy.deepcopy(self.members.state_dict())
-        self.members = Members(self.table)
+        self.members = MemberLists(self.table)
         self.members.load_state_dict(state)
 
 
@@ -165,7 +165,7 @@ def test_a_state_that_was_copied_is_not_changed_by_what_comes():
     pair = Pair(6, [0, 0, 0, 1, 1, 2])
     pair.count([0, 1, 2, 3, 4, 5])
     state = copy.deepcopy(pair.members.state_dict())
-    other = Members(pair.table)
+    other = MemberLists(pair.table)
     other.load_state_dict(state)
     before = {name: value.clone() for name, value in state.items()}
     other.move(np.array([0]), np.array([2]), np.ones(6, np.int64))
@@ -174,4 +174,4 @@ def test_a_state_that_was_copied_is_not_changed_by_what_comes():
 
 def test_bytes_are_those_of_the_lists():
     table = ClusteredEmbedding(100, DIM, max_clusters=CLUSTERS)
-    assert Members(table).nbytes == CLUSTERS * (8 + 8 + 4) + 100 * 8
+    assert MemberLists(table).nbytes == CLUSTERS * (8 + 8 + 4) + 100 * 8

@@ -22,7 +22,7 @@ from celrec.runtime.memory_budget import MemoryBudget
 _INT32 = np.dtype(np.int32)
 
 
-class Members:
+class MemberLists:
     """The members of each cluster of a table, as linked lists: each change takes the same time.
 
     Ids are members from their first event on. `sizes` and `events` tell of each cluster how
