@@ -402,10 +402,10 @@ def test_a_network_looks_at_the_history_that_it_is_told(log, monkeypatch):
 
     def nothing_yet(users):
         asked.append(len(users))
-        return model.present(users)._replace(history=torch.full((len(users), 4), -1))
+        return model.query_batch(users)._replace(history=torch.full((len(users), 4), -1))
 
     known = TopK(model, PRIORITY).recommend([0, 1])
-    unknown = TopK(model, PRIORITY, present=nothing_yet).recommend([0, 1])
+    unknown = TopK(model, PRIORITY, query_batch=nothing_yet).recommend([0, 1])
     assert sum(asked) == 2
     assert known.scores.tolist() != unknown.scores.tolist()
     model.remember(log[:0])

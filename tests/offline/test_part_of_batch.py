@@ -52,7 +52,7 @@ def slopes(solver, samples, communicator):
         solver.samples.take(torch.arange(len(solver.samples))[:samples]), generator
     )
     part = PartOfBatch(whole, communicator)
-    model.normal = partial(part.normal, generator)
+    model.draw_normal = partial(part.normal, generator)
     solver.communicator = communicator
     loss = (model.objective(part.batch) * part.weight).sum() / part.whole_weight
     loss = loss + solver._penalties(part)

@@ -202,7 +202,7 @@ def test_in_training_uncertain_rows_are_drawn_by_their_own_matrices(log):
         assert shape == (50, DIM)
         return next(taken)
 
-    model.normal = draw
+    model.draw_normal = draw
     vectors = {}
     for (side, ids), drawn in zip(
         (("items", batch.item), ("users", batch.user)), numbers, strict=True

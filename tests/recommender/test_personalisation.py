@@ -12,6 +12,7 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
+from celrec.models.losses import LOSSES
 from celrec.offline.gradient_descent import GradientDescent
 from celrec.recommender.batch import Batch
 from celrec.recommender.clusters import personalise
@@ -140,3 +141,12 @@ def test_without_a_pull_rows_move_as_those_of_a_full_table(average):
     for _ in range(5):
         assert descents[0].step() == pytest.approx(descents[1].step(), rel=1e-6)
     torch.testing.assert_close(personal(everyone(log)), full(everyone(log)))
+
+
+def test_the_copy_has_the_same_loss():
+    log = Planted(rows=50, users=5, items=4, item_clusters=2).interactions()
+    items = ClusteredEmbedding(log.num_items, 2, max_clusters=2)
+    for loss in LOSSES.values():
+        assert (
+            personalise(Model(FullEmbedding(log.num_users, 2), items, loss=loss), log).loss is loss
+        )

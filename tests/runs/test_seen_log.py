@@ -222,7 +222,10 @@ def test_at_present_a_user_has_seen_all_that_was_learned(tmp_path, kind):
             run.learn(events)
         run.checkpoint()
         users = torch.arange(-1, len(run.tables["users"].ids))
-        live, loaded = run.trainer.present(users), load_run(tmp_path / "run").model.present(users)
+        live, loaded = (
+            run.trainer.query_batch(users),
+            load_run(tmp_path / "run").model.query_batch(users),
+        )
         assert live.item.tolist() == loaded.item.tolist() == [-1] * len(users)
         assert live.columns.tolist() == loaded.columns.tolist() == [[-1]] * len(users)
         if kind == "hard deepfm":

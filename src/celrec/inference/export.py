@@ -117,10 +117,10 @@ def _tables(run: Run) -> dict[str, pl.DataFrame]:
     """The tables of ids, by file name."""
     users = run.users
     if run.model.history_length:
-        present = run.model.present(torch.arange(len(users))).history
-        if present is not None:
+        latest = run.model.query_batch(torch.arange(len(users))).history
+        if latest is not None:
             kind = pl.Array(pl.Int32, run.model.history_length)
-            users = users.with_columns(pl.Series("history", present.int().numpy(), kind))
+            users = users.with_columns(pl.Series("history", latest.int().numpy(), kind))
     tables = {"users.parquet": users, "items.parquet": run.items}
     tables |= {_column_file(n): table for n, table in enumerate(run.columns.values())}
     return {name: table.with_row_index("number") for name, table in tables.items()}

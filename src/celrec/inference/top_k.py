@@ -20,8 +20,8 @@ from celrec.recommender.batch import Batch
 from celrec.recommender.model import Model
 from celrec.recommender.tied_items import TiedItems
 
-Present: TypeAlias = Callable[[Tensor], Batch]
-"""The present batch (features and history) of users, given their numbers."""
+QueryBatch: TypeAlias = Callable[[Tensor], Batch]
+"""Makes a sample for each of some users, without an item, as `Model.query_batch` does."""
 EXACT_GROUPS = 10_000
 """A network scores all combinations of row and features if there are at most this many."""
 CANDIDATES = 1_000
@@ -70,7 +70,7 @@ class TopK:
         priority: ArrayLike,
         *,
         candidates: int | None = None,
-        present: Present | None = None,
+        query_batch: QueryBatch | None = None,
     ) -> None:
         """Group the items of a model.
 
@@ -78,8 +78,8 @@ class TopK:
             model: The trained model.
             priority: One number per item, for breaking ties.
             candidates: Number of individually scored items per user; None chooses.
-            present: Gives the present features and histories of users, for networks; those
-                stored in the model if None.
+            query_batch: Gives the histories of users, for networks that read them; those that
+                the model remembers if None.
 
         """
         weights = np.asarray(priority)
@@ -95,7 +95,7 @@ class TopK:
             )
         if candidates is not None and candidates < 1:
             raise CelrecError(f"candidates must be positive, not {candidates}")
-        self.model, self.num_items, self._present = model, len(weights), present
+        self.model, self.num_items, self._query_batch = model, len(weights), query_batch
         # A stable sort of the reversed weights, so that the lower number wins ties.
         order = self.num_items - 1 - np.argsort(weights[::-1], kind="stable")[::-1]
         self._order = order.astype(np.int32)
@@ -169,7 +169,7 @@ class TopK:
         if self.model.model.linear:
             linear = LinearScores(self.model, users, own_apart=self._own_apart)
             return _with_predictions(linear, search(linear, self._groups, self._rank, k, skipped))
-        network = NetworkScores(self.model, (self._present or self.model.present)(users))
+        network = NetworkScores(self.model, (self._query_batch or self.model.query_batch)(users))
         if self.candidates is None:
             return _with_predictions(network, search(network, self._groups, self._rank, k, skipped))
         count = max(self.candidates, k)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch.nn.functional as F  # noqa: N812  (its name everywhere)
 from torch import Tensor
@@ -19,6 +19,10 @@ class Loss(NamedTuple):
     """From outputs, on the scale of the targets."""
     output: Callable[[float], float]
     """The one output that is best for targets with this mean."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Loss:
+        """Itself: a model that is copied keeps its loss."""
+        return self
 
 
 def squared_error(output: Tensor, target: Tensor) -> Tensor:

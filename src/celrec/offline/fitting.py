@@ -202,7 +202,7 @@ class _Pass:
             assert isinstance(table, ClusteredEmbedding)  # noqa: S101  (they were given)
             assert isinstance(before, ClusteredEmbedding)  # noqa: S101
             table.unseen_cluster = before.unseen_cluster
-            model.kept[side] = 0
+            model.frozen_columns[side] = 0
         self._stage(FINISH, model, how)
         return self._personalised(model, how, self._plan)
 

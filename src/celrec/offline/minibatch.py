@@ -91,17 +91,17 @@ class MinibatchDescent(Solver):
         for numbers in torch.split(order, size):
             whole = self._with_negatives(self.samples.take(numbers), generator)
             part = PartOfBatch(whole, self.communicator)
-            self.model.normal = partial(part.normal, generator)
+            self.model.draw_normal = partial(part.normal, generator)
             losses = (self.model.objective(part.batch) * part.weight).sum()
             total, count = total + float(losses.detach()), count + part.whole_weight
             self.optimizer.zero_grad()
             penalised = losses / part.whole_weight + self._penalties(part)
             penalised.backward()  # type: ignore[no-untyped-call]
             sum_gradients(self.model.parameters(), self.communicator)
-            for side, numbers_kept in self.model.kept.items():
+            for side, columns in self.model.frozen_columns.items():
                 rows = self.model.tables[side].weight
                 if isinstance(rows, Tensor) and rows.grad is not None:
-                    rows.grad[:, :numbers_kept] = 0
+                    rows.grad[:, :columns] = 0
             self.optimizer.step()
             self._average()
         self.model.eval()

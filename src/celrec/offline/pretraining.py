@@ -41,7 +41,7 @@ def take_over(recommender: Model, learned: Model, deviations: dict[str, Tensor],
         whole = recommender.whole_tables[side]
         quantised = isinstance(whole, QuantisedEmbedding)
         setattr(recommender, side, QuantisedEmbedding(table) if quantised else table)
-        recommender.kept[side] = dims
+        recommender.frozen_columns[side] = dims
     recommender.deviations = deviations
     for features in (recommender.user_features, recommender.item_features):
         for values in features.tables:

@@ -216,5 +216,5 @@ class OfflineTraining:
                 seed=how.seed,
             )
             for side, table in self.model.tables.items()
-            if isinstance(table, ClusteredEmbedding) and side not in self.model.kept
+            if isinstance(table, ClusteredEmbedding) and side not in self.model.frozen_columns
         }

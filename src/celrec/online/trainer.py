@@ -189,9 +189,9 @@ class OnlineTrainer:
         if len(ids):
             side.observe(batch, ids, vectors, self, again=again, tangent=tangent)
 
-    def present(self, users: Tensor) -> Batch:
+    def query_batch(self, users: Tensor) -> Batch:
         """See `Model`; with what users did up to now."""
-        batch = self.recommender.present(users)
+        batch = self.recommender.query_batch(users)
         now = torch.full_like(users, self.events)
         return self._with_history(batch._replace(history=None, moment=now))
 

@@ -93,13 +93,13 @@ class Model(nn.Module):
         self._histories: Histories | None = None
         # In a dictionary, since views are not part of the state.
         self._views: dict[str, Materialised] = {}
-        self.kept: dict[str, int] = {}
-        """Tables whose clusters stay as they are, and how many leading numbers of their rows."""
+        self.frozen_columns: dict[str, int] = {}
+        """Tables whose clusters are not trained, and how many leading columns of their rows."""
         self.deviations: dict[str, Tensor] = {}
         """For tables with uncertain rows, a matrix L per row: in training, vectors are drawn from
         N(row, L·Lᵀ)."""
-        self.normal: Callable[[torch.Size], Tensor] = torch.randn
-        """Draws the numbers from N(0, 1) for that."""
+        self.draw_normal: Callable[[torch.Size], Tensor] = torch.randn
+        """Draws numbers from N(0, 1) for these."""
 
     @property
     def whole_tables(self) -> dict[str, Embedding]:
@@ -234,7 +234,7 @@ class Model(nn.Module):
             rows = _beneath(table)
             if isinstance(rows, SharedRows):
                 deviations = self.deviations[name]
-                return add_noise(vectors, rows.row_of(ids), deviations, self.normal)
+                return add_noise(vectors, rows.row_of(ids), deviations, self.draw_normal)
         return vectors
 
     def _history(self, batch: Batch, everyone: Tensor | None) -> History:
@@ -280,10 +280,10 @@ class Model(nn.Module):
             before = self._histories.before(part, self.history_length)
         return Batch.of_log(part, self.column_names, before)
 
-    def present(self, users: Tensor) -> Batch:
-        """A sample for each user after all that is remembered, with no item yet.
+    def query_batch(self, users: Tensor) -> Batch:
+        """A sample for each user, with the latest history that is remembered and no item.
 
-        Further columns of the log hold unseen ids.
+        Ids in further columns of the log are unseen ones.
         """
         nothing = torch.full_like(users, UNSEEN)
         history = columns = None
