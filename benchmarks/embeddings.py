@@ -78,7 +78,7 @@ def mixed(request: Request) -> MixedEmbedding:
 def hash_gnn(request: Request) -> HashCodeEmbedding:
     """With the codes of a network that is hardly trained: lookups are the same."""
     table = HashCodeEmbedding(request.ids, DIM, rows=request.rows)
-    bits, table.prepared_with = hash_codes(
+    bits, table.preparation_bytes = hash_codes(
         request.log, request.side, request.rows, request.seed, HashGnn(steps=1)
     )
     table.set_codes(bits, request.counts)
@@ -189,7 +189,7 @@ def compare(
         table = MAKERS[name](scale.request).train()
         slow, mine = seconds_each([ours, step_of(table, scale)], repeats)
         serving = table.memory()
-        training = max(table.memory(training=True).total, table.prepared_with)
+        training = max(table.memory(training=True).total, table.preparation_bytes)
         sizes = [serving.table, serving.index, training, serving.total]
         show(name + mark, scale, mine, slow, sizes)
         del table  # before the next one is made

@@ -259,10 +259,10 @@ class LargerForServing(Good):
 class TwiceTheRows(Good):
     def __init__(self, num_embeddings, embedding_dim, *, rows, **options):
         super().__init__(num_embeddings, embedding_dim, rows=2 * rows, **options)
-        self.rows_asked = rows
+        self.rows_requested = rows
 
     def settings(self):
-        return {**super().settings(), "rows": self.rows_asked}
+        return {**super().settings(), "rows": self.rows_requested}
 
 
 class TwiceTheRowsInSecret(TwiceTheRows):
@@ -279,7 +279,7 @@ class OverrunOfNothing(Good):
 
     def __init__(self, *sizes, **options):
         super().__init__(*sizes, **options)
-        self.rows_asked = None
+        self.rows_requested = None
 
 
 class GrowsWithOtherVectors(Good):
@@ -391,41 +391,41 @@ def maker(kind, **more):
 
 
 def complaint(kind, **how):
-    """What is said about tables of a kind."""
-    with pytest.raises(AssertionError) as told:
+    """The message about tables of a kind, without its prefix."""
+    with pytest.raises(AssertionError) as error:
         check_embedding(maker(kind), **how)
-    said = str(told.value)
-    assert "\n" not in said
-    assert said.startswith(f"{kind.__name__}: ")
-    return said.removeprefix(f"{kind.__name__}: ")
+    message = str(error.value)
+    assert "\n" not in message
+    assert message.startswith(f"{kind.__name__}: ")
+    return message.removeprefix(f"{kind.__name__}: ")
 
 
 SHAPES = "ids of any shape and integer type have vectors: "
-FLOATS = "vectors have the float type that is asked for: "
-UNSEEN = "any integer has a finite vector, in training as in serving: "
-SEED = "the seed of torch decides the vectors: "
+FLOATS = "vectors have the requested dtype: "
+UNSEEN = "any integer has a finite vector, in training and serving: "
+SEED = "the seed of torch determines the vectors: "
 GRADIENTS = "gradients are right: "
 PADDING = "padding is zero and takes no gradient: "
 ADAPTING = "adapting keeps parameters, shapes and finite numbers: "
 SIGNS = "non-negative parameters make non-negative vectors: "
-COPIES = "a copy goes its own way: "
+COPIES = "a deep copy is independent: "
 STATE = "a state restores the vectors: "
-SETTINGS = "settings and state make the table again: "
-MEMORY = "memory is told to the byte: "
-BUDGET = "the budget is kept or the overrun told: "
-GROWTH = "a table grows if it is said to: "
-DROPPING = "a table drops ids and nothing else, or refuses to: "
+SETTINGS = "settings and state recreate the table: "
+MEMORY = "memory() counts every byte: "
+BUDGET = "the size is as requested, or overrun and repr() say otherwise: "
+GROWTH = "a table grows if traits.incremental: "
+DROPPING = "keep() drops the other ids only, or raises an error: "
 
 
 @pytest.mark.parametrize(
-    ("kind", "promise"),
+    ("kind", "requirement"),
     [
         (OneAxisTooMany, SHAPES + "shape (3, 1) for one id"),
         (OnlyBatches, SHAPES),
         (OnlyWideIds, SHAPES + "TypeError: ids must be int64"),
         (KnowsItsNeighbours, SHAPES),
-        (Double, FLOATS + "torch.float64 where none is asked for"),
-        (NeverHalf, FLOATS + "torch.float32 where torch.float16 is asked for"),
+        (Double, FLOATS + "torch.float64 by default"),
+        (NeverHalf, FLOATS + "torch.float32 instead of torch.float16"),
         (NotANumber, UNSEEN + "the vector of -1 is not finite"),
         (OutOfRange, UNSEEN + "IndexError"),
         (ZeroForUnseenInServing, UNSEEN + "vectors in serving and in training"),
@@ -436,31 +436,31 @@ DROPPING = "a table drops ids and nothing else, or refuses to: "
         (TwiceTheGradient, GRADIENTS + "that of number"),
         (Rounded, GRADIENTS + "that of number"),
         (PaddingNotZero, PADDING + "with padding_idx=0 it is"),
-        (PaddingThatLearns, PADDING + "padding_idx=0 pulls at weight"),
+        (PaddingThatLearns, PADDING + "padding_idx=0 has a gradient at weight"),
         (PaddingForgotten, PADDING + "padding_idx=0 becomes None"),
         (AllIsPadding, PADDING + "with padding_idx=0 all vectors are zero"),
-        (AdaptsToNewParameters, ADAPTING + "parameters are others than before"),
+        (AdaptsToNewParameters, ADAPTING + "parameters have been replaced"),
         (AdaptsToInfinity, ADAPTING + "weight is not finite"),
         (OtherwiseAfterTraining, ADAPTING + "vectors in serving and in training"),
         (PenaltyOfEachRow, ADAPTING + "penalty has shape (5,)"),
         (Negative, SIGNS + "a vector has -"),
-        (Foreign, SIGNS + "one of them is no parameter of the table"),
+        (Foreign, SIGNS + "one of them is not a parameter of the table"),
         (SharedCopies, COPIES + "training the copy changes weight"),
         (StateOutsideOfTheState, STATE + "vectors: "),
         (ForgetsItsSeed, SETTINGS + "vectors: "),
         (ForgetsItsPadding, SETTINGS + "padding_idx is None, not 0"),
         (SettingsThatAreTensors, SETTINGS + "TypeError: Object of type Tensor is not JSON"),
-        (StaysSingle, "a change of the float type keeps the vectors: torch.float32 after"),
-        (ServesOthers, "a settled table has the vectors that are served: vectors of settled()"),
-        (ForgetsTheIndex, MEMORY + "of torch.float32, 60 told, 73 held"),
-        (CountsFourBytes, MEMORY + "of torch.float64, 60 told, 120 held"),
-        (HiddenTensor, MEMORY + "of torch.float32, 60 told, 72 held"),
-        (LargerForServing, MEMORY + "of torch.float32, 61 for serving, 60 for training"),
-        (TwiceTheRowsInSecret, BUDGET + "repr() does not tell 2.00"),
+        (StaysSingle, "a change of dtype keeps the vectors: torch.float32 after"),
+        (ServesOthers, "a settled table has the vectors as served: vectors of settled()"),
+        (ForgetsTheIndex, MEMORY + "torch.float32: 60 reported, 73 allocated"),
+        (CountsFourBytes, MEMORY + "torch.float64: 60 reported, 120 allocated"),
+        (HiddenTensor, MEMORY + "torch.float32: 60 reported, 72 allocated"),
+        (LargerForServing, MEMORY + "torch.float32: 61 for serving, 60 for training"),
+        (TwiceTheRowsInSecret, BUDGET + "repr() does not contain 2.00"),
         (TwiceTheRowsDenied, BUDGET + "overrun is 1, but 120 bytes are 2 times 60"),
-        (OverrunOfNothing, BUDGET + "overrun is 2.0 where no rows were asked for"),
+        (OverrunOfNothing, BUDGET + "overrun is 2.0 without requested rows"),
         (GrowsWithOtherVectors, GROWTH + "vectors before and after grow()"),
-        (GrowsNot, GROWTH + "CelrecError: GrowsNot cannot take more"),
+        (GrowsNot, GROWTH + "CelrecError: GrowsNot cannot grow from"),
         (GrowsInSilence, GROWTH + "num_embeddings is 12, not 19"),
         (Shrinks, GROWTH + "grow() to fewer ids raises no CelrecError"),
         (GrowsUnasked, GROWTH + "grow() raises no CelrecError, traits.incremental is False"),
@@ -468,23 +468,23 @@ DROPPING = "a table drops ids and nothing else, or refuses to: "
         (DropsTheWrongOnes, DROPPING + "vectors before and after keep()"),
         (KeepsTheirRoom, DROPPING + "num_embeddings is 100 where 6 of 12 are kept"),
         (DropsHalfAndRefuses, DROPPING + "keep() raises an error and changes the table"),
-        (ForgetsItsGrowth, "a fresh table takes the state of one that has grown: RuntimeError"),
+        (ForgetsItsGrowth, "a fresh table loads the state of one that has grown: RuntimeError"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
-def test_a_broken_promise_is_named(kind, promise):
-    assert complaint(kind, capture=False).startswith(promise)
+def test_a_violated_requirement_is_named(kind, requirement):
+    assert complaint(kind, capture=False).startswith(requirement)
 
 
-def test_what_is_no_embedding_is_told():
-    with pytest.raises(AssertionError, match=r"Embedding: ids of .*: it is no subclass"):
+def test_a_module_that_is_not_an_embedding_is_reported():
+    with pytest.raises(AssertionError, match=r"Embedding: ids of .*: it is not a subclass"):
         check_embedding(lambda **options: nn.Embedding(12, 3, **options))
 
 
-def test_gradients_that_lead_astray_are_told_where_they_need_not_be_exact():
+def test_gradients_that_do_not_reduce_the_loss_are_reported_where_they_need_not_be_exact():
     check_embedding(maker(Rounded), exact_row_gradients=False, capture=False)
-    said = complaint(RoundedTheWrongWay, exact_row_gradients=False, capture=False)
-    assert said.startswith("vectors can be learned: that of 0 is ")
+    message = complaint(RoundedTheWrongWay, exact_row_gradients=False, capture=False)
+    assert message.startswith("vectors can be learned: that of 0 is ")
 
 
 def test_padding_that_is_no_id_has_to_be_refused():
@@ -493,12 +493,12 @@ def test_padding_that_is_no_id_has_to_be_refused():
             super().__init__(*sizes, **options)
             self.padding_idx = None if padding_idx is None else padding_idx % 12
 
-    said = complaint(Careless, capture=False)
-    assert said == PADDING + "padding_idx=12 raises no CelrecError"
+    message = complaint(Careless, capture=False)
+    assert message == PADDING + "padding_idx=12 raises no CelrecError"
 
 
 @pytest.mark.parametrize(
-    ("kind", "promise"),
+    ("kind", "requirement"),
     [
         (
             OtherVectorsInCode,
@@ -510,12 +510,12 @@ def test_padding_that_is_no_id_has_to_be_refused():
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
-def test_code_that_is_not_what_it_was_made_from_is_told(kind, promise):
-    assert complaint(kind).startswith(promise)
+def test_compiled_code_with_other_results_is_reported(kind, requirement):
+    assert complaint(kind).startswith(requirement)
 
 
 @pytest.mark.parametrize("kind", [Good, TwiceTheRows])
-def test_a_table_that_keeps_its_promises_passes(kind):
+def test_a_conforming_table_passes(kind):
     check_embedding(maker(kind), capture=False)
 
 

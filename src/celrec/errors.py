@@ -1,14 +1,14 @@
-"""The exception for mistakes in what the caller gave."""
+"""The exceptions of celrec."""
 
 
 class CelrecError(ValueError):
-    """Something the caller gave cannot be used; the message says what and how to mend it.
+    """An argument, file or event that cannot be used.
 
-    The message is one line that names the argument or file, the value and the
-    remedy. Programs may show it to their users as it is; the command line does.
-    Anything else that escapes from celrec is a bug.
+    The message is one line with the argument or file, the value and the remedy. Programs may
+    show it to their users unchanged, as the command line does. Any other exception that escapes
+    from celrec is a bug.
     """
 
 
 class DivergedError(CelrecError):
-    """Training came to numbers that are not finite; other settings may not."""
+    """Training diverged to values that are not finite; other hyperparameters may not."""

@@ -121,7 +121,7 @@ class Pair:
     def keep(self, kept):
         ids, slow = np.array(kept, np.int64), self.slow
         counts = counts_array(slow, self.table.num_embeddings)
-        clusters = self.table.rows_left(torch.from_numpy(ids)).numpy()
+        clusters = self.table.kept_rows(torch.from_numpy(ids)).numpy()
         self.table.keep(torch.from_numpy(ids))
         self.members.keep(ids, clusters, counts)
         number = {one: place for place, one in enumerate(kept)}

@@ -103,10 +103,10 @@ def test_a_table_keeps_its_budget_or_says_by_how_much_it_is_larger(name, side, r
         assert held >= table.num_embeddings * DIM  # a row for each id, be it of bytes
     elif held > asked:
         assert table.overrun == pytest.approx(held / asked)
-        assert f"{held / asked:.2f} times what was asked for" in repr(table)
+        assert f"{held / asked:.2f} times the requested size" in repr(table)
     else:
         assert table.overrun <= 1
-        assert "times what was asked for" not in repr(table)
+        assert "times the requested size" not in repr(table)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -120,7 +120,7 @@ def test_what_a_method_claims_of_itself_is_true_of_the_table_that_it_makes(name)
         grown.grow(table.num_embeddings + 3)
         assert torch.equal(grown(torch.arange(table.num_embeddings)), before)
     else:
-        with pytest.raises(CelrecError, match="cannot take more than its 40 ids"):
+        with pytest.raises(CelrecError, match="cannot grow from 40 to"):
             grown.grow(table.num_embeddings + 3)
 
 
@@ -193,7 +193,7 @@ def test_a_run_folder_predicts_as_what_was_saved(model, name, tmp_path):
 def test_bytes_while_training_are_those_held_or_needed_to_prepare(name):
     plan = plan_of("nmf", name)
     table = make_model(split().train_and_valid(), plan).items
-    held = max(table.memory(training=True).total, table.prepared_with)
+    held = max(table.memory(training=True).total, table.preparation_bytes)
     assert fitted(plan).training_bytes["items"] == held
     assert held >= fitted(plan).model.items.memory().total
 

@@ -207,10 +207,10 @@ def test_counts_cannot_be_written():
     [
         ([0, -7], {}, "ids must lie in 0 … 2**63 - 1, got -7"),
         (np.array([0, 2**64 - 1], np.uint64), {}, "got 18446744073709551615"),
-        ([0.0, 1.0], {}, "ids must be whole numbers in one row, got float64 of shape (2,)"),
+        ([0.0, 1.0], {}, "ids must be a flat array of integers, got float64 of shape (2,)"),
         ([[0], [1]], {}, "got int64 of shape (2, 1)"),
-        ([[0], [1, 2]], {}, "ids: no array"),
-        ([0, 2**60], {}, "ids: no room for 1,152,921,504,606,846,977 of them"),
+        ([[0], [1, 2]], {}, "ids: not an array"),
+        ([0, 2**60], {}, "ids: not enough memory for 1,152,921,504,606,846,977 of them"),
         ([0, 1, 2], {}, "partner has shape (2,) where (3,) is expected"),
         ([0, 50], {"target": [1.0]}, "target has shape (1,) where (2,) is expected"),
         ([0, 50], {"place": [1.0, 2.0]}, "place has shape (2,) where (2, 2) is expected"),
@@ -219,7 +219,7 @@ def test_counts_cannot_be_written():
         ([0, 50], {"partner": [1, 2**31]}, "partner: 2147483648 does not fit in int32"),
         ([0, 50], {"partner": [1.0, 2.0]}, "partner is float64 where int32 is expected"),
         ([0, 50], {"target": [1.0, 1e39]}, "target: 1e+39 does not fit in float32"),
-        ([0, 50], {"target": torch.ones(2, requires_grad=True)}, "target: no array"),
+        ([0, 50], {"target": torch.ones(2, requires_grad=True)}, "target: not an array"),
         ([0, 50], {"target": ["a", "b"]}, "where float32 is expected"),
         ([0, 50], {"target": [object(), 1]}, "target is object where float32 is expected"),
     ],
@@ -241,9 +241,9 @@ def test_an_insertion_that_fails_changes_nothing(ids, columns, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((-1, PAIR), "width must be a whole number, 0 or more, got -1"),
-        ((2.5, PAIR), "width must be a whole number, 0 or more, got 2.5"),
-        ((2, PAIR, -3), "ids must be a whole number, 0 or more, got -3"),
+        ((-1, PAIR), "width must be an integer, 0 or more, got -1"),
+        ((2.5, PAIR), "width must be an integer, 0 or more, got 2.5"),
+        ((2, PAIR, -3), "ids must be an integer, 0 or more, got -3"),
         ((2, {"a": "complex64"}), "columns: a is declared 'complex64'"),
         ((2, {"a": np.longdouble}), "columns: a is declared"),
         ((2, {"a": (np.int32, 0)}), "columns: a is declared"),
@@ -252,7 +252,7 @@ def test_an_insertion_that_fails_changes_nothing(ids, columns, message):
         ((2, {"a": "nonsense"}), "columns: a is declared 'nonsense'"),
         ((2, {"../a": np.int32}), "columns: '../a' cannot be a column"),
         ((2, {"ids": np.int32}), "columns: 'ids' cannot be a column"),
-        ((2, PAIR, 2**60), "ids: no room for"),
+        ((2, PAIR, 2**60), "ids: not enough memory for"),
     ],
 )
 def test_a_declaration_that_cannot_be_is_explained(arguments, message):
@@ -377,10 +377,10 @@ def test_what_a_column_refers_to_can_be_renumbered(events, data):
     [
         ({"width": 3}, "state: width 3, columns partner, target where width 2"),
         ({"columns": {}}, "state: width 2, columns none where"),
-        ({"columns": None}, "state must hold width, counts and columns"),
+        ({"columns": None}, "state must have width, counts and columns"),
         ({"counts": [1, 2]}, "state.counts is a list"),
         ({"counts": torch.tensor(3)}, "state.counts is torch.int64 of shape ()"),
-        ({"counts": torch.tensor([1, -2])}, "state.counts holds -2"),
+        ({"counts": torch.tensor([1, -2])}, "state.counts has -2"),
         ({"counts": torch.tensor([1, 2], dtype=torch.int32)}, "state.counts is torch.int32"),
         ({"counts": torch.tensor([1, 2, 3])}, "state.columns.partner is torch.int32 of shape (2,"),
         ({"partner": torch.zeros(2, 2)}, "state.columns.partner is torch.float32"),
@@ -402,7 +402,7 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(change, messag
 
 def test_no_state_at_all_is_refused():
     for state in ({}, None, {"width": 2, "counts": torch.zeros(0, dtype=torch.int64)}):
-        with pytest.raises(CelrecError, match="state must hold width, counts and columns"):
+        with pytest.raises(CelrecError, match="state must have width, counts and columns"):
             ReplayBuffer(2, PAIR).load_state_dict(state)
 
 

@@ -95,8 +95,8 @@ def test_mistakes_are_told():
     for wrong, told in (
         (lambda: SeenItems(0), "latest must be positive, not 0"),
         (lambda: seen.add([1], [1, 2]), "items: 2 for 1 users; pass pairs"),
-        (lambda: seen.add([1.5], [1]), "users must be whole numbers in one row, not float64"),
-        (lambda: seen.of([[1]]), r"users must be whole numbers in one row, not int64 of shape"),
+        (lambda: seen.add([1.5], [1]), "users must be a flat array of integers, not float64"),
+        (lambda: seen.of([[1]]), r"users must be a flat array of integers, not int64 of shape"),
     ):
         with pytest.raises(CelrecError, match=told):
             wrong()

@@ -92,8 +92,8 @@ def test_the_state_of_the_optimiser_goes_along(make):
         ([7], "7 is unknown or has a private row already"),
         ([1, IDS], f"{IDS} is unknown"),
         ([-1], "-1 is unknown"),
-        ([1, 2, 3], "3 are to be promoted, but only 2 private rows are free"),
-        ([1, 1], "named twice"),
+        ([1, 2, 3], "cannot promote 3, only 2 private rows are free"),
+        ([1, 1], "occurs twice"),
     ],
 )
 def test_what_cannot_be_promoted_is_told_and_changes_nothing(ids, told):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from celrec import CelrecError
 from celrec.embeddings import cce as module
 from celrec.embeddings.cce import CceEmbedding
-from celrec.embeddings.hashing import mixed
+from celrec.embeddings.hashing import hash_ids
 
 IDS = 50
 UNSEEN = [-1, -IDS, -(2**40), IDS, 2**40, 2**63 - 1, -(2**63)]
@@ -21,8 +21,8 @@ def cce(dim=8, rows=9, **options):
 
 def hashed(table, one, draw, column, height):
     """One of the random hashes, by hand."""
-    shift = int(mixed(torch.tensor(draw * table.chunks + column), table.seed + 1))
-    return int(mixed(torch.tensor((one % 2**31) + shift), table.seed)) % height
+    shift = int(hash_ids(torch.tensor(draw * table.chunks + column), table.seed + 1))
+    return int(hash_ids(torch.tensor((one % 2**31) + shift), table.seed)) % height
 
 
 def slow(table, one, draw=1):
@@ -64,7 +64,7 @@ def test_the_budget_is_kept_to_the_row_but_for_a_single_one(rows):
     table = cce(rows=rows)
     assert table.memory().table == max(2, rows) * 8 * 4
     assert table.overrun == max(2, rows) / rows
-    assert ("2.00 times what was asked for" in repr(table)) == (rows == 1)
+    assert ("2.00 times the requested size" in repr(table)) == (rows == 1)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

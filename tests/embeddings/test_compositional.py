@@ -165,7 +165,7 @@ def test_a_table_can_be_made_again(combine):
 def test_a_table_cannot_grow():
     table = CompositionalEmbedding(100, 5, rows=13)
     assert not table.traits.incremental
-    with pytest.raises(CelrecError, match="cannot take more than its 100 ids"):
+    with pytest.raises(CelrecError, match="cannot grow from 100 to"):
         table.grow(101)
 
 

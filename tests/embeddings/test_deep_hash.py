@@ -8,18 +8,18 @@ from hypothesis import strategies as st
 
 from celrec import CelrecError
 from celrec.embeddings.deep_hash import DeepHashEmbedding
-from celrec.embeddings.hashing import mixed
+from celrec.embeddings.hashing import hash_ids
 
 UNSEEN = [-1, -(2**40), 2**40, 2**63 - 1, -(2**63)]
 
 
 def slow_code(table, one):
     """The hashes with integers of any size."""
-    bits = int(mixed(torch.tensor(one), table.seed))
+    bits = int(hash_ids(torch.tensor(one), table.seed))
     found = []
     for number in range(table.num_hashes):
-        factor = int(mixed(torch.tensor(number), table.seed + 1)) | 1
-        offset = int(mixed(torch.tensor(number), table.seed + 2))
+        factor = int(hash_ids(torch.tensor(number), table.seed + 1)) | 1
+        offset = int(hash_ids(torch.tensor(number), table.seed + 2))
         found.append((factor * bits + offset) % 2**31 / 2**30 - 1)
     return found
 
@@ -72,7 +72,7 @@ def test_the_network_is_as_large_as_the_budget_allows(rows, dim, hashes, hidden)
 def test_a_floor_above_the_budget_is_told():
     table = DeepHashEmbedding(100, 64, rows=1)
     assert table.overrun == (3 + 2 + 128) / 64
-    assert "2.08 times what was asked for, hashes=2, width=1" in repr(table)
+    assert "2.08 times the requested size, hashes=2, width=1" in repr(table)
 
 
 def test_hashes_are_spread_evenly_and_know_nothing_of_each_other():

@@ -89,7 +89,7 @@ def test_memory_is_that_of_those_who_remain(name):
 def test_rows_of_their_own_are_given_back_and_given_again():
     table = personal()
     offsets = table.offset.detach().clone()  # of 7, 1, 8 and 0
-    assert table.rows_left(torch.tensor([1, 7])).tolist() == [1, 0]
+    assert table.kept_rows(torch.tensor([1, 7])).tolist() == [1, 0]
     table.keep(torch.tensor([1, 2, 7]))
     assert table.own.tolist() == [0, -1, 1]
     assert (table.own_rows, len(table.offset)) == (2, 2)
@@ -116,5 +116,5 @@ def test_ids_to_keep_must_be_there_and_ascend(name, ids):
 
 
 def test_tables_whose_rows_depend_on_numbers_refuse():
-    with pytest.raises(CelrecError, match="ModuloEmbedding cannot drop ids, 2 of 9 were to be"):
+    with pytest.raises(CelrecError, match="ModuloEmbedding cannot keep only 2 of 9 ids"):
         ModuloEmbedding(IDS, DIM, rows=3).keep(torch.tensor([0, 1]))

@@ -103,7 +103,7 @@ def test_new_codes_take_the_place_of_old_ones():
 def test_bits_that_are_no_lines_of_booleans_are_told(bits):
     table = HashCodeEmbedding(5, 2, rows=2)
     before = table.row.clone()
-    with pytest.raises(CelrecError, match="bits must have a line of booleans for each of 5 ids"):
+    with pytest.raises(CelrecError, match="bits must have a row of booleans for each of 5 ids"):
         table.set_codes(bits, torch.ones(5))
     assert table.row.equal(before)
 
@@ -118,5 +118,5 @@ def test_row_numbers_are_as_narrow_as_can_be(rows, bytes_):
 
 
 def test_it_cannot_take_more_ids():
-    with pytest.raises(CelrecError, match="cannot take more than its 5 ids"):
+    with pytest.raises(CelrecError, match="cannot grow from 5 to"):
         HashCodeEmbedding(5, 2, rows=2).grow(6)

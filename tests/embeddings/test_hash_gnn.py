@@ -233,8 +233,8 @@ def test_the_table_tells_what_preparing_it_took_and_serves_without():
     log = PLANTED.interactions()
     request = Request(log, "items", log.num_items, 4, 8, 0)
     table = METHODS["hashgnn"].make(request)
-    assert table.prepared_with == hash_codes(log, "items", 8, 0)[1]
-    assert table.prepared_with > 10 * table.memory(training=True).total
+    assert table.preparation_bytes == hash_codes(log, "items", 8, 0)[1]
+    assert table.preparation_bytes > 10 * table.memory(training=True).total
     assert table.memory() == table.memory(training=True)
 
 

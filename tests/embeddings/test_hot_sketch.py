@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from celrec import CelrecError
 from celrec.embeddings.cafe import HotSketch
-from celrec.embeddings.hashing import mixed
+from celrec.embeddings.hashing import hash_ids
 
 
 class SlowSketch:
@@ -20,7 +20,7 @@ class SlowSketch:
         self.slots = [[None] * 4 for _ in range(buckets)]
 
     def gain(self, one, score):
-        slots = self.slots[int(mixed(torch.tensor(one), self.seed)) % len(self.slots)]
+        slots = self.slots[int(hash_ids(torch.tensor(one), self.seed)) % len(self.slots)]
         for place, slot in enumerate(slots):
             if slot is not None and slot[0] == one:
                 slots[place] = (one, slot[1] + score)
@@ -46,7 +46,7 @@ class SlowSketch:
             if one in known:
                 self.gain(one, sums[one])
             else:
-                bucket = int(mixed(torch.tensor(one), self.seed)) % len(self.slots)
+                bucket = int(hash_ids(torch.tensor(one), self.seed)) % len(self.slots)
                 new.setdefault(bucket, []).append(one)
         for ids in new.values():
             for one in sorted(ids, key=lambda i: sums[i])[-4:]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from celrec import CelrecError
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
-from celrec.embeddings.id_rows import narrowest
+from celrec.embeddings.id_rows import narrowest_dtype
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.embeddings.registry import describe_embedding, make_embedding
@@ -194,7 +194,7 @@ def test_a_mask_of_a_large_table_is_told_in_readable_numbers():
     ],
 )
 def test_integers_are_as_narrow_as_the_largest_number_allows(count, dtype):
-    assert narrowest(count) == dtype
+    assert narrowest_dtype(count) == dtype
     assert int(torch.tensor(count - 1).to(dtype)) == count - 1
 
 
@@ -212,7 +212,7 @@ def test_rows_are_numbered_by_the_narrowest_integers_that_fit(rows, width):
         MixedEmbedding(ids, 1, shared_rows=1, private_rows=rows - 1),
     ):
         assert table.num_rows == rows
-        assert table.row.dtype == narrowest(rows)
+        assert table.row.dtype == narrowest_dtype(rows)
         assert table.memory().index == (ids + 1) * width
         assert sorted(set(table.row_of(all_ids(table)).tolist())) == list(range(rows))
         assert int(table.private(all_ids(table)).sum()) == rows - 1

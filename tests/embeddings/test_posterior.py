@@ -90,10 +90,10 @@ def test_a_split_changes_vectors_no_more_than_by_weights_too_small_to_be_kept(ta
 
 def test_splits_go_on_until_all_rows_are_in_use():
     table = PosteriorEmbedding(IDS, DIM, rows=3, first_rows=1)
-    with pytest.raises(CelrecError, match="row must be one that is there, 0 … 0, not 1"):
+    with pytest.raises(CelrecError, match="row must be an active one, 0 … 0, not 1"):
         table.split(1, torch.zeros(DIM))
     assert [table.split(0, torch.ones(DIM)), table.split(1, torch.ones(DIM))] == [1, 2]
-    with pytest.raises(CelrecError, match="all 3 rows are in use; ask for more rows"):
+    with pytest.raises(CelrecError, match="all 3 rows are in use; raise rows"):
         table.split(0, torch.ones(DIM))
     # Two halves, one of them halved once more.
     expected = torch.tensor([0.5, 0.25, 0.25]).expand(IDS, 3)
@@ -104,7 +104,7 @@ def test_splits_go_on_until_all_rows_are_in_use():
 def test_a_merge_puts_one_row_in_the_place_of_two(table, data):
     rows = table.num_rows
     if rows < 2:
-        with pytest.raises(CelrecError, match="first and second must be two rows that are there"):
+        with pytest.raises(CelrecError, match="first and second must be two active rows"):
             table.merge(0, 0)
         return
     first, second = data.draw(st.permutations(range(rows)))[:2]

@@ -147,7 +147,7 @@ def test_what_is_gained_is_the_change_of_the_loss_to_first_order():
     for one, slope in ((5, slopes[0].sum(0)), (7, slopes[1, 0])):
         least = rows[table.bucket[one, table.logit[one].argmin()].long()]
         expected = torch.tensor(
-            [float(slope @ (rows[row] - least)) for row in table._candidates().tolist()]
+            [float(slope @ (rows[row] - least)) for row in table.candidates().tolist()]
         )
         torch.testing.assert_close(table.gain[one], expected)
     seen = torch.zeros(IDS, dtype=torch.bool)
@@ -201,18 +201,18 @@ def test_the_rows_that_are_tried_change_from_time_to_time_and_come_from_the_seed
     table = prehash(rows=100, k=3, tries=8, seed=3)
     tried = []
     for _ in range(4):
-        tried.append(set(table._candidates().tolist()))
+        tried.append(set(table.candidates().tolist()))
         table.adapt()
     assert all(len(one) == 8 and one <= set(range(100)) for one in tried)
     assert len({frozenset(one) for one in tried}) == 4
     again = prehash(rows=100, k=3, tries=8, seed=3)
-    assert set(again._candidates().tolist()) == tried[0]
+    assert set(again.candidates().tolist()) == tried[0]
 
 
 def test_more_tries_than_rows_are_all_rows():
     table = prehash(rows=4, k=2, tries=9)
     losing(table, torch.arange(IDS), 1.0).backward()
-    assert sorted(table._candidates().tolist()) == [0, 1, 2, 3]
+    assert sorted(table.candidates().tolist()) == [0, 1, 2, 3]
     assert not table.gain[:, 4:].any()
     table.adapt()
     assert int(table.explored) == 1
@@ -290,7 +290,7 @@ def test_it_goes_on_exploring_where_a_saved_table_had_got_to():
     table.adapt()
     again.adapt()
     assert again.bucket.equal(table.bucket)
-    assert again._candidates().equal(table._candidates())
+    assert again.candidates().equal(table.candidates())
 
 
 def test_settings_that_make_no_sense_are_told():
@@ -303,5 +303,5 @@ def test_settings_that_make_no_sense_are_told():
             prehash(pull=pull)
     with pytest.raises(CelrecError, match="rows must be positive, not 0"):
         prehash(rows=0)
-    with pytest.raises(CelrecError, match="cannot take more than its 10 ids"):
+    with pytest.raises(CelrecError, match="cannot grow from 10 to"):
         prehash().grow(11)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from celrec import CelrecError
 from celrec.embeddings.embedding import Memory, Traits
-from celrec.embeddings.hashing import mixed
+from celrec.embeddings.hashing import hash_ids
 from celrec.embeddings.prehash_history import HistoryPreHashEmbedding
 
 IDS, DIM, ROWS = 20, 3, 7
@@ -44,7 +44,7 @@ def slow_vector(table, one):
     partners = [p for p in table.history[one].tolist() if p >= 0] if seen else []
     summary = torch.zeros(table.embedding_dim, dtype=table.weight.dtype)
     for partner in partners:
-        row = int(mixed(torch.tensor(partner), table.seed)) % len(table.partner)
+        row = int(hash_ids(torch.tensor(partner), table.seed)) % len(table.partner)
         summary = summary + table.partner[row] / math.sqrt(len(partners))
     hidden = [
         (weight @ summary + bias).clamp(min=0)
@@ -193,13 +193,13 @@ def test_remembering_moves_no_parameter_and_no_other_id():
 
 def test_partners_with_the_same_hash_are_the_same_to_the_table_and_the_seed_decides_which():
     table = made(partner_rows=2, seed=1)
-    places = mixed(torch.arange(30), 1) % 2
+    places = hash_ids(torch.arange(30), 1) % 2
     same, other = (places == places[0]).nonzero()[1], (places != places[0]).nonzero()[0]
     table.remember(torch.tensor([0, 1, 2]), torch.tensor([0, int(same), int(other)]))
     first, second, third = table(torch.arange(3))
     assert torch.equal(first, second)
     assert not torch.equal(first, third)
-    assert not torch.equal(places, mixed(torch.arange(30), 2) % 2)
+    assert not torch.equal(places, hash_ids(torch.arange(30), 2) % 2)
 
 
 def test_what_cannot_be_remembered_is_told_and_changes_nothing():
@@ -236,7 +236,7 @@ def test_there_are_no_anchors_at_first_and_no_more_than_rows():
 
 @pytest.mark.parametrize(
     ("anchors", "told"),
-    [([1, IDS], f"{IDS} is no known id"), ([-1], "-1 is no known id"), ([4, 4], "named twice")],
+    [([1, IDS], f"{IDS} is no known id"), ([-1], "-1 is no known id"), ([4, 4], "occurs twice")],
 )
 def test_what_cannot_be_an_anchor_is_told_and_changes_nothing(anchors, told):
     table = met()
@@ -315,7 +315,7 @@ def test_rows_and_logits_begin_in_proportion():
     for rows in (table.weight, table.partner):
         assert float(rows.detach().square().sum(1).mean()) == pytest.approx(1, abs=0.15)
     with torch.no_grad():
-        logits = table.last(table.first(table._summary(table.history)).relu())
+        logits = table.last(table.first(table.summary(table.history)).relu())
         nobody = table.last(table.first(torch.zeros(40)).relu())
     assert float(logits.square().mean()) == pytest.approx(1, abs=0.4)
     assert 0.1 < float(nobody.square().mean()) < 1

@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celrec import CelrecError
-from celrec.embeddings.hashing import mixed
+from celrec.embeddings.hashing import hash_ids
 from celrec.embeddings.robe import RobeEmbedding
 
 UNSEEN = [-1, -(2**40), 2**40, 2**63 - 1, -(2**63)]
 
 
 def slow_hash(one, which, seed):
-    salt = mixed(torch.tensor(which), seed + 1)
-    return int(mixed(mixed(torch.tensor(one), seed) ^ salt, seed))
+    salt = hash_ids(torch.tensor(which), seed + 1)
+    return int(hash_ids(hash_ids(torch.tensor(one), seed) ^ salt, seed))
 
 
 def slow_vector(table, one):

@@ -74,7 +74,7 @@ def test_a_floor_above_the_budget_is_told():
     table = TensorTrainEmbedding(1000, 8, rows=3)
     assert table.rank == 1
     assert table.overrun == (10 + 10 + 11) * 2 / (3 * 8)
-    assert "2.58 times what was asked for, rank=1" in repr(table)
+    assert "2.58 times the requested size, rank=1" in repr(table)
 
 
 @pytest.mark.parametrize("dim", [1, 16, 100])
@@ -151,7 +151,7 @@ def test_a_table_can_be_made_again():
 def test_a_table_cannot_grow():
     table = TensorTrainEmbedding(100, 5, rows=13)
     assert not table.traits.incremental
-    with pytest.raises(CelrecError, match="cannot take more than its 100 ids"):
+    with pytest.raises(CelrecError, match="cannot grow from 100 to"):
         table.grow(101)
 
 

@@ -225,7 +225,7 @@ def test_where_time_is_not_said_to_be_low_there_is_a_reason(name):
 
 
 def share_of_a_full_table(table):
-    held = max(table.memory(training=True).total, table.prepared_with)
+    held = max(table.memory(training=True).total, table.preparation_bytes)
     return held / FullEmbedding(table.num_embeddings, table.embedding_dim).memory().total
 
 
@@ -270,7 +270,7 @@ def test_where_new_ids_are_said_to_be_welcome_they_learn_and_nothing_else_is_los
 @by_name([name for name, method in METHODS.items() if method.ticks[2] == "✗"])
 def test_where_new_ids_are_not_said_to_be_welcome_that_is_told(name):
     table = METHODS[name].make(200, 8, 20)
-    with pytest.raises(CelrecError, match="cannot take more than its 200 ids"):
+    with pytest.raises(CelrecError, match="cannot grow from 200 to"):
         table.grow(201)
     assert table.num_embeddings == 200
 

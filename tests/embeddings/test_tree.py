@@ -277,8 +277,8 @@ def test_unseen_ids_have_the_mean_leaf_in_training():
 
 def test_the_budget_is_for_the_centres_if_they_are_shared():
     assert planted(rows=4).overrun == 1
-    assert planted(rows=4).rows_asked == 4
-    assert planted(rows=4, share=False).rows_asked is None
+    assert planted(rows=4).rows_requested == 4
+    assert planted(rows=4, share=False).rows_requested is None
     assert planted(rows=4, share=False).overrun == 1
 
 
@@ -288,7 +288,7 @@ def test_settings_that_make_no_sense_are_told():
             tree(rows=rows)
     with pytest.raises(CelrecError, match=r"pull must not be negative, not -0\.5"):
         tree(pull=-0.5)
-    with pytest.raises(CelrecError, match="cannot take more than its 12 ids"):
+    with pytest.raises(CelrecError, match="cannot grow from 12 to"):
         tree().grow(13)
-    with pytest.raises(CelrecError, match="cannot take more than its 12 ids"):
+    with pytest.raises(CelrecError, match="cannot grow from 12 to"):
         tree(share=False).grow(13)

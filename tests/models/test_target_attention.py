@@ -116,8 +116,8 @@ def test_targets_for_all_histories_are_compared_with_the_rows_of_the_table(
 
 def test_rows_are_scored_once_where_the_targets_are_the_same_for_all_histories():
     attention, scored = TargetAttention(3), []
-    plain = attention._scores
-    attention._scores = lambda target, keys: scored.append(keys.shape) or plain(target, keys)
+    plain = attention.scores
+    attention.scores = lambda target, keys: scored.append(keys.shape) or plain(target, keys)
     rows, row = torch.randn(4, 3), torch.randint(4, (7, 5))
     history = History(rows[row], torch.ones(7, 5, dtype=torch.bool), rows, row)
     attention(torch.randn(6, 1, 3), history)
@@ -157,14 +157,14 @@ def test_interest_by_rows_is_that_by_places_and_so_are_its_gradients(case):
 
 @pytest.mark.parametrize(("number", "scored"), [(4, [(4, 3)]), (5, [])])
 def test_few_rows_are_scored_once_where_targets_are_rows_too(number, scored):
-    attention, asked = TargetAttention(3), []
-    plain = attention._scores
-    attention._scores = lambda target, keys: asked.append(keys.shape) or plain(target, keys)
+    attention, requested = TargetAttention(3), []
+    plain = attention.scores
+    attention.scores = lambda target, keys: requested.append(keys.shape) or plain(target, keys)
     rows, row = torch.randn(number, 3), torch.randint(number, (12, 5))  # 60 places
     target = torch.randint(number, (12,))
     history = History(None, torch.ones(12, 5, dtype=torch.bool), rows, row, target)
     interest = attention.interest(rows[target], history)
-    assert asked == scored
+    assert requested == scored
     torch.testing.assert_close(
         interest, attention.interest(rows[target], history._replace(target=None))
     )

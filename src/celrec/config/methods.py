@@ -121,7 +121,9 @@ def _hash_gnn(request: Request) -> HashCodeEmbedding:
             f"embedding 'hashgnn' is for users and items, not for column {request.side!r}"
         )
     table = HashCodeEmbedding(request.ids, request.dim, rows=request.rows)
-    bits, table.prepared_with = hash_codes(request.log, request.side, request.rows, request.seed)
+    bits, table.preparation_bytes = hash_codes(
+        request.log, request.side, request.rows, request.seed
+    )
     table.set_codes(bits, request.counts)
     return table
 

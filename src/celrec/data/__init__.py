@@ -1,4 +1,4 @@
-"""Files and tables to interactions: id maps, splits, named data sets, planted data."""
+"""From files and tables to `Interactions`: id maps, splits, public and synthetic data sets."""
 
 from celrec.runtime.lazy_exports import lazy_exports
 

@@ -1,4 +1,4 @@
-"""Which column of a log plays which role."""
+"""The roles of a log's columns."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ _ROLES = ("user", "item", "target", "timestamp")
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of a log by role; None where the name is to be guessed.
+    """The columns of a log by role; a column that is None is guessed.
 
-    Guessing ignores case, punctuation and RecBole's `:type` suffixes. A log
-    without a header has columns named "1", "2", … and is read as user, item,
-    target and, if there are four or more, timestamp. A log without a target tells only what
-    happened; with `need_target` it is refused.
+    Guessing ignores case, punctuation and RecBole's `:type` suffixes. The columns of a log without
+    a header are named "1", "2", … and are user, item, target and, if there are four or more,
+    timestamp. A log without a target is implicit feedback; `need_target` makes that an error.
 
     >>> Columns().resolve(["reviewerID", "asin", "overall", "unixReviewTime"])
     Columns(user='reviewerID', item='asin', target='overall', timestamp='unixReviewTime', more=())
@@ -46,7 +45,7 @@ class Columns:
     need_target: bool = field(default=True, repr=False)
 
     def resolve(self, names: Sequence[str], source: str = "table") -> Columns:
-        """The same with every role filled from `names`, but for those that may be missing."""
+        """The columns with every role filled from `names`, except for missing optional ones."""
         positional = list(names) == [str(number + 1) for number in range(len(names))]
         found: dict[str, str | None] = {}
         for position, role in enumerate(_ROLES):
@@ -79,16 +78,16 @@ class Columns:
         return resolved
 
     def roles(self) -> dict[str, str]:
-        """Role to column name, for the roles that have a column."""
+        """Column names by role, for the roles that have a column."""
         return {role: name for role in _ROLES if (name := getattr(self, role)) is not None}
 
     def sources(self) -> dict[str, str]:
-        """What a column is called by readers to its name in the log, further ones included."""
+        """Column names by role or, for further columns, by the name that readers give them."""
         return {**self.roles(), **{further(name): name for name in self.more}}
 
 
 def further(name: str) -> str:
-    """What a further column is called, so that it cannot be mistaken for a role."""
+    """The readers' name of a further column, which differs from every role."""
     return f"ids:{name}"
 
 

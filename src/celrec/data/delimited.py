@@ -1,4 +1,4 @@
-"""Tables in text files: comma-, tab-, semicolon-, pipe- or `::`-separated."""
+"""Delimited text files: comma-, tab-, semicolon-, pipe- or `::`-separated."""
 
 from __future__ import annotations
 
@@ -14,19 +14,17 @@ import polars as pl
 from celrec.data.text_source import BYTE_ORDER_MARK, Block, Progress, TextSource
 from celrec.errors import CelrecError
 
-_BLOCKS_AHEAD = 2  # parsed side by side while an earlier one is in use
+_BLOCKS_AHEAD = 2  # parsed in parallel while an earlier block is in use
 _SINGLE = ("\t", ",", ";", "|")
-_UNIT = "\x1f"  # stands for separators of several characters, which parsers do not take
+_UNIT = "\x1f"  # replaces separators of several characters, which parsers do not support
 
 
 @dataclass(frozen=True, slots=True)
 class Delimited:
-    """A table in a text file, read lazily: nothing but the first line until it is iterated.
+    """A table in a text file, read lazily: only the first line until it is iterated.
 
-    The first line is a header unless one of its fields is a number (a log
-    always has a numeric target). Without a header the columns are named "1",
-    "2", … Fields may be quoted, except between separators of several
-    characters, whose files know no quotes.
+    The first line is a header unless one of its fields is a number. Without a header the columns
+    are named "1", "2", … Fields may be quoted, except with separators of several characters.
     """
 
     source: TextSource
@@ -34,14 +32,14 @@ class Delimited:
     names: tuple[str, ...]
     has_header: bool = False
     quoted: bool = True
-    """Whether fields may stand between double quotes."""
+    """Whether fields may be enclosed in double quotes."""
     encoding: str = "utf-8"
 
     @classmethod
     def at(
         cls, source: TextSource, *, separator: str | None = None, encoding: str = "utf-8"
     ) -> Delimited:
-        """The table in `source`, its layout read off the first line where it is not given."""
+        """The table in `source`, with its layout inferred from the first line."""
         line = source.first_line(encoding)
         if not line.strip():
             raise CelrecError(f"{source}: the file is empty or begins with an empty line")
@@ -72,10 +70,10 @@ class Delimited:
         drop: bool = False,
         progress: Progress | None = None,
     ) -> Iterator[tuple[Block, pl.DataFrame, int]]:
-        """Blocks of the file and the columns `types` of each; null where a value does not parse.
+        """Blocks of the file, each with a frame of the columns `types` and the rows dropped.
 
-        Fields that a row lacks are null too; a row with too many raises, or with
-        `drop` is left out. The number tells how many of the block were.
+        Values that do not parse and missing fields are null. A row with too many fields raises
+        an error, or is dropped with `drop`.
         """
         schema = {name: types.get(name, pl.String) for name in self.names}
         wanted = [index for index, name in enumerate(self.names) if name in types]
@@ -95,9 +93,9 @@ class Delimited:
                 yield block, *parsed.result()
 
     def numbered_rows(self, block: Block) -> Iterator[tuple[int, list[str]]]:
-        """Line number and fields of each line of `block`, no fields for an empty line.
+        """Line number and fields of each line of `block`; an empty line has no fields.
 
-        The slow way, to explain an error.
+        This is slow and for error messages only.
         """
         first = self.source.line_at(block.start)
         text = block.data.decode(errors="replace")
@@ -115,14 +113,14 @@ class Delimited:
                 yield first + line, content.split(self.separator) if content else []
 
     def first_rows(self) -> Iterator[list[str]]:
-        """The fields of the rows at the beginning of the file, the header left out."""
+        """The fields of the first rows of the file, without the header."""
         blocks = self.source.blocks(quoted=self.quoted, encoding=self.encoding, size=1 << 16)
         for _, row in self.numbered_rows(self._contents(next(blocks))):
             if row:
                 yield row
 
     def _contents(self, block: Block) -> Block:
-        """The block from its first row on: no byte order mark, header or empty lines before."""
+        """The block without a leading byte order mark, header or empty lines."""
         data = block.data
         if block.start == 0:
             data = data.removeprefix(BYTE_ORDER_MARK)
@@ -164,7 +162,7 @@ class Delimited:
             separator=separator,
             quote_char='"' if self.quoted else None,
             ignore_errors=True,
-            missing_columns="insert",  # a first row that is too short is no reason to give up
+            missing_columns="insert",  # the first row may be too short
         )
 
     def _explain(self, block: Block, error: Exception) -> CelrecError:
@@ -172,7 +170,7 @@ class Delimited:
             if row and len(row) != len(self.names):
                 return CelrecError(
                     f"{self.source}, line {line}: {len(row)} fields where {len(self.names)} are "
-                    f"expected; mend it, or leave such rows out with drop_invalid (--drop-invalid)"
+                    f"expected; fix it, or leave such rows out with drop_invalid (--drop-invalid)"
                 )
         try:
             block.data.decode()
@@ -186,7 +184,7 @@ class Delimited:
         return CelrecError(f"{self.source}, line {line} or later: {error}")
 
     def _regular_rows(self, block: Block) -> tuple[bytes, int]:
-        """The rows that do not have too many fields, and how many others there are."""
+        """The rows without surplus fields, and the number of other rows."""
         rows = [row for _, row in self.numbered_rows(block) if row]
         regular = [row for row in rows if len(row) <= len(self.names)]
         kept = io.StringIO()
@@ -198,9 +196,9 @@ class Delimited:
 
 
 def _unreadable(source: TextSource, line: int, error: csv.Error) -> CelrecError:
-    """What is wrong with a line that cannot be taken apart."""
+    """The error for a line that cannot be parsed."""
     reason = "a carriage return in the middle" if "new-line" in str(error) else str(error)
-    return CelrecError(f"{source}, line {line}: {reason}; mend it, or put the field in quotes")
+    return CelrecError(f"{source}, line {line}: {reason}; fix it, or put the field in quotes")
 
 
 def _guess_separator(line: str) -> str:

@@ -1,4 +1,4 @@
-"""What a log looks like."""
+"""Summary statistics of a log."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ class Description:
     users: int
     items: int
     density: float
-    """Distinct pairs, as a share of all pairs of a user and an item."""
+    """Distinct pairs divided by users × items."""
     repeated_pairs: int
-    """Rows whose user and item occurred together in an earlier row."""
+    """Rows whose pair of user and item occurs in an earlier row."""
     dropped: int
     target_mean: float
     target_std: float
     target_min: float
     target_max: float
     histogram: tuple[tuple[float, float, int], ...]
-    """(from, to, rows) of every value, or of equal intervals where there are many values."""
+    """(from, to, rows) of every value, or of equal intervals if there are many values."""
     cold_users: dict[int, int]
-    """How many users have at most 2, 5 and 20 interactions."""
+    """The number of users with at most 2, 5 and 20 interactions."""
     cold_items: dict[int, int]
     popularity: dict[float, float]
-    """The share of the interactions that the most popular 1, 5, 10, 20 and 50 % of items hold."""
+    """The share of interactions with the most popular 1, 5, 10, 20 and 50 % of items."""
     first: str | None
-    """The earliest and the latest moment as ISO 8601, None without timestamps."""
+    """The earliest and the latest timestamp in ISO 8601, None without timestamps."""
     last: str | None
     user_features: tuple[str, ...]
     item_features: tuple[str, ...]
@@ -108,6 +108,6 @@ def _popularity(counts: NDArray[np.int64]) -> dict[float, float]:
 
 
 def _as_date(time: int) -> str:
-    """A moment given in whichever unit its size suggests."""
+    """A timestamp in ISO 8601; its unit is inferred from its size."""
     seconds = time / ticks_per_second(time)
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""Getting files from the network, resumable and verified."""
+"""Resumable, verified downloads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 class DownloadError(CelrecError):
-    """A file could not be had from where it is published."""
+    """A file cannot be downloaded."""
 
 
 def download(
@@ -36,15 +36,20 @@ def download(
     progress: Progress | None = None,
     patience: float = 1.0,
 ) -> None:
-    """Fetch `url` to `destination`, which appears only when it is complete and verified.
+    """Download `url` to `destination`, which appears only when it is complete and verified.
 
-    The bytes gather in `destination` + ".part". A connection that breaks is
-    taken up again where it broke, up to five times without progress, waiting
-    `patience` seconds and twice as long each time; a later call, after a crash or
-    a kill, goes on from the same file. A file that changed on the server in the
-    meantime is fetched from the start.
+    Bytes are written to `destination` + ".part". An interrupted download is resumed, up to five
+    times without progress, after `patience` seconds and twice as long each time. A later call,
+    after a crash or a kill, resumes from the same file. A file that has changed on the server is
+    downloaded from the start.
 
-    `checksum` is an algorithm and a hexadecimal digest, as in `sha256:9c99…`.
+    Args:
+        url: The address of the file.
+        destination: Where it is written.
+        checksum: Algorithm and hexadecimal digest, as in `sha256:9c99…`.
+        progress: Called with the bytes so far and in total.
+        patience: Seconds before the first retry.
+
     """
     part = destination.with_name(destination.name + ".part")
     with _alone(part):
@@ -90,7 +95,7 @@ def _fetch(url: str, part: Path, progress: Progress | None) -> None:
         if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE or not tag_file.exists():
             raise
         error.close()
-        tag_file.unlink()  # what is there is no beginning of that file
+        tag_file.unlink()  # the partial file does not belong to the current version
         return _fetch(url, part, progress)
     with response:
         resumed = response.status == http.HTTPStatus.PARTIAL_CONTENT
@@ -100,7 +105,7 @@ def _fetch(url: str, part: Path, progress: Progress | None) -> None:
         tag = response.headers.get("ETag") or response.headers.get("Last-Modified")
         if not resumed:
             tag_file.unlink(missing_ok=True)
-        # A weak tag does not promise equal bytes, and servers refuse to resume by it.
+        # A weak tag does not guarantee equal bytes, and servers do not resume with it.
         if tag and not tag.startswith("W/"):
             tag_file.write_text(tag)
         with part.open("ab") as file:
@@ -134,7 +139,7 @@ def _verify(part: Path, checksum: str | None, url: str) -> None:
 
 @contextmanager
 def _alone(part: Path) -> Iterator[None]:
-    """Hold `part`, made if need be, against other processes that would write to it."""
+    """Create `part` if needed, and lock it against other processes."""
     try:
         part.parent.mkdir(parents=True, exist_ok=True)
         file = part.open("ab")
@@ -150,7 +155,7 @@ def _alone(part: Path) -> Iterator[None]:
             raise CelrecError(
                 f"{part}: another process is fetching this file; wait for it"
             ) from error
-        part.touch()  # if another process has just finished with it and moved it away
+        part.touch()  # another process may have finished and moved it
         try:
             yield
         finally:
@@ -163,7 +168,7 @@ def _tag_of(part: Path) -> Path:
 
 
 def _is_unreachable(reason: Exception) -> bool:
-    """Whether there is no such host, or nobody answers there, which waiting does not mend."""
+    """Whether the host does not exist or refuses connections, so that retries are useless."""
     cause = reason.reason if isinstance(reason, urllib.error.URLError) else reason
     return isinstance(cause, ConnectionRefusedError) or type(cause).__name__ == "gaierror"
 

@@ -1,4 +1,4 @@
-"""What is known of users and items besides their interactions."""
+"""Features of users and items: encoding of categories, alignment with dense ids."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from celrec.errors import CelrecError
 
 @dataclass(frozen=True, slots=True)
 class EncodedFeature:
-    """One feature of all ids of a side: the numbers of its values, padded with UNSEEN.
+    """A categorical feature of all users or items: category numbers, padded with UNSEEN.
 
     >>> genres = pl.DataFrame({"genres": [["Drama", "War"], None, ["War"]]})
     >>> [feature] = EncodedFeature.all_of(genres)
@@ -24,16 +24,16 @@ class EncodedFeature:
 
     name: str
     values: NDArray[np.int32]
-    """ids × the most values that one id has."""
+    """(ids, largest number of values of an id)."""
     size: int
-    """How many different values there are."""
+    """The number of categories."""
 
     @classmethod
     def all_of(cls, table: pl.DataFrame | None, most: int = 100) -> list[EncodedFeature]:
-        """The columns of a table of features that have at most so many different values.
+        """The columns of a feature table with at most `most` categories.
 
-        Columns with more, such as titles, tell ids apart rather than what they have
-        in common, and a table for them would be as large as the one for the ids.
+        Columns with more, such as titles, identify ids instead of grouping them, and their tables
+        would be as large as those of the ids.
         """
         columns = [] if table is None else table.get_columns()
         encoded = (cls._of(column, most) for column in columns)
@@ -61,7 +61,7 @@ class EncodedFeature:
 
 
 def align_features(table: pl.DataFrame, ids: IdMap, id_column: str) -> pl.DataFrame:
-    """`table` without its id column, with row j for dense id j and nulls for ids it lacks.
+    """`table` without its id column; row j belongs to dense id j, with nulls for missing ids.
 
     >>> genres = pl.DataFrame({"item": [9, 7], "genre": ["Drama", "Comedy"]})
     >>> align_features(genres, IdMap([7, 8]), "item")["genre"].to_list()

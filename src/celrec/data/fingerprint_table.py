@@ -1,8 +1,7 @@
 """An open-addressing hash table from 96-bit fingerprints to consecutive numbers.
 
-The probing loop is compiled: torch, numpy and polars can only look up many keys
-by sorting or by building a new table at each call, which a stream of small
-batches cannot afford.
+The probing loops are compiled. torch, numpy and polars look up many keys by sorting or by
+building a new table at each call, which is too slow for a stream of small batches.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ _MAX_LOAD = 0.7
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _LOW_HALF = np.uint64(0xFFFFFFFF)
 _HIGH_HALF = np.uint64(0xFFFFFFFF00000000)
-# A slot is two words: the low word of the fingerprint; the high half of its high word together
-# with the number plus one. A slot whose second word has a low half of 0 is empty.
+# A slot has two words. The first is the low word of the fingerprint. The second has the high half
+# of the fingerprint's high word, and number + 1 in its low half, which is 0 in an empty slot.
 
 
 @compiled
 def _place(low: np.uint64, shift: np.uint64) -> np.uint64:
-    """Where to look first: Fibonacci hashing, which spreads runs and strides of integers too."""
+    """The first slot to probe, by Fibonacci hashing, which also spreads runs of integers."""
     return np.uint64((low * _GOLDEN) >> shift)
 
 
@@ -95,8 +94,8 @@ def _move(old: NDArray[np.uint64], new: NDArray[np.uint64], shift: np.uint64) ->
 class FingerprintTable:
     """Numbers distinct fingerprints 0, 1, 2 … in the order of their first insertion.
 
-    A fingerprint is a low word and the upper half of a high word. Holds 16 bytes
-    a slot and keeps at most 70 % of the slots full; in a `budget`, if one is given.
+    A fingerprint is a low word and the upper half of a high word. A slot takes 16 bytes, and at
+    most 70 % of the slots are used. With a `budget`, slots beyond it are in a file.
 
     >>> table = FingerprintTable()
     >>> low, high = np.array([7, 9, 7], np.uint64), np.array([0, 0, 0], np.uint64)
@@ -119,11 +118,11 @@ class FingerprintTable:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the slots occupy."""
+        """Bytes of the slots."""
         return self._slots.nbytes
 
     def copy(self) -> FingerprintTable:
-        """One that what is inserted here later is not in."""
+        """An independent copy in memory."""
         other = FingerprintTable()
         other._begin(len(self._slots))
         other._slots[:], other._count = self._slots, self._count
@@ -132,7 +131,7 @@ class FingerprintTable:
     def insert(
         self, low: NDArray[np.uint64], high: NDArray[np.uint64]
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """The number of every fingerprint, and the rows at which new ones occurred first."""
+        """The number of every fingerprint, and the first rows of the new ones."""
         self._reserve(len(low))
         numbers = np.empty(len(low), np.int32)
         first_rows = np.empty(len(low), np.int64)
@@ -143,7 +142,7 @@ class FingerprintTable:
         return numbers, first_rows[: self._count - before].copy()
 
     def find(self, low: NDArray[np.uint64], high: NDArray[np.uint64]) -> NDArray[np.int32]:
-        """The number of every fingerprint, -1 for those never inserted."""
+        """The number of every fingerprint, -1 if it was never inserted."""
         numbers = np.empty(len(low), np.int32)
         _find(low, high, self._slots, _shift(self._slots), numbers)
         return numbers
@@ -159,5 +158,5 @@ class FingerprintTable:
 
 
 def _shift(slots: NDArray[np.uint64]) -> np.uint64:
-    """What leaves as many bits of a word as number the slots, whose count is a power of two."""
+    """The right shift that leaves log2(slots) bits of a 64-bit word."""
     return np.uint64(65 - len(slots).bit_length())

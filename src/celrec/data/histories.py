@@ -1,4 +1,4 @@
-"""What a user did before."""
+"""The latest items of each user before an event."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ from celrec.data.interactions import Interactions
 class Histories:
     """The latest items of each user before a given event.
 
-    Built from training data and asked about its own rows or about events from
-    outside, such as test data. A history holds items of strictly earlier
-    training events only, so neither the event itself nor another one of the
-    same moment can leak into it. Without timestamps the order of the rows is the
-    order of time, and an event from outside comes after all of them.
+    Histories are built from training data, for its own rows or for other events such as test
+    data. A history contains items of strictly earlier training events only, so events with the
+    same timestamp do not leak into it. Without timestamps, rows are in the order of time and
+    other events come after all of them.
 
-    Takes at most 24 bytes a row of the log and 8 a user. A query about a row costs
-    O(1), about an event from outside O(log rows), and no Python loop runs over users
-    or events.
+    Memory is at most 24 bytes per row and 8 per user. A query takes O(1) for a row of the log and
+    O(log rows) for another event.
 
     >>> import celrec
     >>> log = celrec.read({"user": [1, 2, 1, 1], "item": [10, 11, 12, 13],
@@ -49,13 +47,13 @@ class Histories:
         order = order[log.user[order] >= 0]
         self._items = log.item[order]
         self._keys = _key(log.user[order], self._moments_of_rows(order))
-        everyone = np.arange(log.num_users + 1)  # and a place for UNSEEN, which is −1
-        self._starts = np.searchsorted(self._keys, _key(everyone, np.zeros_like(everyone)))
+        users = np.arange(log.num_users + 1)  # the last entry is for UNSEEN (−1)
+        self._starts = np.searchsorted(self._keys, _key(users, np.zeros_like(users)))
         self._ends = np.zeros(len(log), np.int32)
         self._ends[order] = np.searchsorted(self._keys, self._keys)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Histories:
-        """Itself: nothing in it ever changes."""
+        """Return the object itself, which is immutable."""
         del memo
         return self
 
@@ -93,7 +91,7 @@ class Histories:
     def _latest(
         self, users: NDArray[np.integer], ends: NDArray[np.integer], length: int
     ) -> NDArray[np.int32]:
-        """What is kept before these places."""
+        """The items before these places in the sorted log."""
         places = ends[:, None] - np.arange(length, 0, -1)
         known = (places >= self._starts[users][:, None]) & (users >= 0)[:, None]
         latest = np.full((len(users), length), UNSEEN, np.int32)
@@ -102,5 +100,5 @@ class Histories:
 
 
 def _key(users: NDArray[np.integer], moments: NDArray[np.integer]) -> NDArray[np.int64]:
-    """One number that sorts by user, then by moment; rows and users both fit in 31 bits."""
+    """A key that sorts by user, then by moment; both fit in 31 bits."""
     return users.astype(np.int64) << 32 | moments.astype(np.int64)

@@ -1,4 +1,4 @@
-"""Original ids to dense ids and back."""
+"""The mapping between original ids and dense ids."""
 
 from __future__ import annotations
 
@@ -19,24 +19,23 @@ Ids: TypeAlias = pl.Series | Any
 """A polars or pandas series, a numpy or Arrow array, or a sequence."""
 
 UNSEEN = -1
-"""The dense id of every original id that a map does not hold."""
+"""The dense id of original ids that are not in a map."""
 
 _LARGEST = 2**31 - 1  # dense ids are int32
-_CHUNK = 1 << 18  # bounds how far the table grows ahead of what a call may add
-_PENDING = 1 << 15  # rows that wait for their new ids to be taken out
+_CHUNK = 1 << 18  # ids inserted at once, which bounds the over-allocation of the table
+_PENDING = 1 << 15  # rows whose new ids are collected together
 _EXACT_FLOAT = 2.0**53
 
 
 class IdMap:
-    """Original ids (integers or strings) ↔ dense ids 0, 1, 2 …, in order of appearance.
+    """Original ids (integers or strings) ↔ dense ids 0, 1, 2 …, in order of first appearance.
 
-    Grows while a stream runs, and renumbers nobody unless others are dropped.
-    Integers are compared as they are; strings by a 96-bit fingerprint with a
-    random key, so any two of a billion strings are confused with a probability
-    below 1e-11. A map of integers that meets an id which is no integer becomes a
-    map of strings; integers beyond 64 bits are kept as strings from the start.
-    With a `budget`, the hash table is in a file where it exceeds the budget; the ids
-    themselves are in memory.
+    A map can grow during a stream; ids keep their numbers until `keep` drops others. Integers are
+    compared exactly, strings by a 96-bit fingerprint with a random key: the probability that any
+    two of a billion strings collide is below 1e-11. A map of integers that gets a non-integer id
+    becomes a map of strings; integers beyond 64 bits are stored as strings from the start. With a
+    `budget`, the hash table is in a file if it exceeds the budget; the original ids stay in
+    memory.
 
     >>> items = IdMap(["tt01", "tt02"])
     >>> items.extend(["tt02", "tt09", "tt09"])
@@ -75,13 +74,13 @@ class IdMap:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held: the hash table and the original ids."""
+        """Bytes of the hash table and the original ids."""
         self._collect()
         parts = [self._ids, *self._parts]
         return self._table.nbytes + sum(int(part.estimated_size()) for part in parts)
 
     def extend(self, ids: Ids) -> NDArray[np.int32]:
-        """The dense ids of `ids`; those not yet known get the next free ones."""
+        """The dense ids of `ids`; new ids get the next free numbers."""
         series = _as_ids(ids)
         if series.null_count():
             raise CelrecError(
@@ -103,7 +102,7 @@ class IdMap:
         return dense
 
     def encode(self, ids: Ids) -> NDArray[np.int32]:
-        """The dense ids of `ids`, UNSEEN for missing ids and those the map does not hold."""
+        """The dense ids of `ids`; UNSEEN for missing and unknown ids."""
         series = _as_ids(ids)
         if self._kind == pl.Int64 and series.dtype == pl.String:
             series = _canonical_integers(series)
@@ -117,7 +116,7 @@ class IdMap:
         return dense
 
     def decode(self, dense: ArrayLike) -> pl.Series:
-        """The original ids of `dense`, null for UNSEEN."""
+        """The original ids of `dense`; null for UNSEEN."""
         codes = np.asarray(dense)
         if codes.size and (codes.min() < UNSEEN or codes.max() >= len(self)):
             raise CelrecError(
@@ -127,23 +126,23 @@ class IdMap:
         return self.ids.gather(rows.set(rows == UNSEEN, None))
 
     def copy(self) -> IdMap:
-        """The same ids with the same numbers, for other threads to read while this one grows."""
+        """An independent copy, which other threads can read while this map grows."""
         other = IdMap()
         other._keys, other._table, other._ids = self._keys, self._table.copy(), self.ids
         return other
 
     def keep(self, dense: NDArray[np.int64]) -> None:
-        """Let only these remain, numbered anew in this order; any other is as if never seen."""
+        """Keep only these ids, renumbered in this order; all others become unknown."""
         self._become(IdMap(self.decode(dense), self._budget))
 
     def save(self, path: str | Path) -> None:
-        """Write the ids to a parquet file, whole or not at all."""
+        """Write the ids to a parquet file, atomically."""
         with atomic_file(Path(path)) as temporary:
             self.ids.to_frame("id").write_parquet(temporary)
 
     @classmethod
     def load(cls, path: str | Path) -> IdMap:
-        """Read what `save` wrote."""
+        """Read a map written by `save`."""
         try:
             ids = pl.read_parquet(path).get_column("id")
         except FileNotFoundError as error:
@@ -156,13 +155,13 @@ class IdMap:
         return loaded
 
     def with_integers(self) -> IdMap:
-        """The same map with its ids as integers, if each string is an integer as Python prints it.
+        """The map with integer ids, if every id is the decimal form of an integer.
 
-        Text files do not say whether `17` is a number. "007" and "7" differ, so
-        one id with a leading zero keeps the whole map one of strings.
+        Text files do not say whether `17` is a number. "007" and "7" are different ids, so one id
+        with a leading zero keeps the whole map as strings.
         """
         if self._kind != pl.String or _canonical_integers(self.ids[:1000]).null_count():
-            return self  # most maps of strings show it at once
+            return self  # a sample decides most cases
         integers = _canonical_integers(self.ids)
         return self if integers.null_count() else IdMap(integers)
 
@@ -175,7 +174,7 @@ class IdMap:
         return self._pending[0][0].dtype if self._pending else None
 
     def _collect(self) -> None:
-        """Take the new ids out of the series that they came in: at once, for a call takes long."""
+        """Extract the new ids from the pending series, in one operation for speed."""
         if not self._pending:
             return
         parts = [part for part, _ in self._pending]
@@ -187,7 +186,7 @@ class IdMap:
         self._pending, self._pending_rows = [], 0
 
     def _agree(self, series: pl.Series) -> pl.Series:
-        """`series` in the map's kind, which becomes strings when integers do not suffice."""
+        """`series` in the dtype of the map, which becomes String if an id is not an integer."""
         if self._kind == pl.String and series.dtype == pl.Int64:
             return series.cast(pl.String)
         if self._kind == pl.Int64 and series.dtype == pl.String:
@@ -206,12 +205,12 @@ class IdMap:
             known = series.fill_null(0) if series.null_count() else series
             values = known.to_numpy().view(np.uint64)
             return values, np.zeros_like(values)
-        table = series.to_frame()  # for a few ids, `Series.hash` takes four times as long
+        table = series.to_frame()  # four times as fast as `Series.hash` for a few ids
         return table.hash_rows(self._keys[0]).to_numpy(), table.hash_rows(self._keys[1]).to_numpy()
 
 
 def _as_ids(values: Ids) -> pl.Series:
-    """`values` as a flat series of Int64 or String, in which null is a missing id."""
+    """`values` as a flat series of Int64 or String, with null for missing ids."""
     try:
         series = values if isinstance(values, pl.Series) else pl.Series(values, strict=False)
     except (TypeError, OverflowError, pl.exceptions.PolarsError) as error:
@@ -238,20 +237,20 @@ def _as_ids(values: Ids) -> pl.Series:
 
 
 def _canonical_integers(texts: pl.Series) -> pl.Series:
-    """Int64 where the text is an integer as Python prints it, else null."""
+    """Int64 where the text is the decimal form of an integer, else null."""
     integers = texts.cast(pl.Int64, strict=False)
     same = (integers.cast(pl.String) == texts).fill_null(False)
     return integers.set(~same, None)
 
 
 def _compact(ids: pl.Series) -> pl.Series:
-    """`ids` without a hold on the buffers of the larger series that they were taken from."""
-    # Concatenation rewrites the bytes; gathering alone keeps whole blocks of the source alive.
+    """`ids` without references to the buffers of the series that they were gathered from."""
+    # Concatenation copies the bytes; gathering alone keeps the source's buffers alive.
     return ids + "" if ids.dtype == pl.String else ids
 
 
 def whole_numbers(name: str, values: ArrayLike) -> NDArray[np.int64]:
-    """`values` in one row; where they are anything but whole numbers, `name` is complained about.
+    """`values` as a flat int64 array; an error about `name` if they are not integers.
 
     >>> whole_numbers("users", [3, -1])
     array([ 3, -1])
@@ -259,6 +258,6 @@ def whole_numbers(name: str, values: ArrayLike) -> NDArray[np.int64]:
     numbers = np.asarray(values)
     if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
         raise CelrecError(
-            f"{name} must be whole numbers in one row, not {numbers.dtype} of shape {numbers.shape}"
+            f"{name} must be a flat array of integers, not {numbers.dtype} of shape {numbers.shape}"
         )
     return numbers.astype(np.int64, copy=False)

@@ -1,4 +1,4 @@
-"""The log of who did what: the one shape in which all other rooms see data."""
+"""`Interactions`, the data type of logs that all packages share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from celrec.errors import CelrecError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IdColumn:
-    """Ids besides users and items: a shop, a brand, a search word.
+    """A column of further ids, such as shops, brands or search words.
 
     >>> import celrec
     >>> log = celrec.read({"user": [1, 2], "item": [5, 6], "rating": [3.0, 4.0],
@@ -26,7 +26,7 @@ class IdColumn:
     """
 
     values: NDArray[np.int32]
-    """Dense ids, UNSEEN where there is none or it was not known."""
+    """Dense ids; UNSEEN where the id is missing or unknown."""
     ids: IdMap
 
     def __post_init__(self) -> None:
@@ -35,27 +35,26 @@ class IdColumn:
         object.__setattr__(self, "values", values)
 
     def __getitem__(self, rows: slice | NDArray[np.integer] | NDArray[np.bool_]) -> IdColumn:
-        """The ids at some rows of the log."""
+        """The column at some rows of the log."""
         return IdColumn(self.values[rows], self.ids)
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """How many interactions each id has."""
+        """The number of interactions of each id."""
         return np.bincount(self.values[self.values > UNSEEN], minlength=len(self.ids))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Interactions:
-    """Interactions with dense ids, column by column; immutable.
+    """An immutable log of interactions with dense ids, stored by column.
 
-    `user` and `item` are int32 dense ids (UNSEEN where an id was not known),
-    `target` is float32 (a rating, or 0/1), `timestamp` int64 or None. The maps
-    turn dense ids into original ones. Further columns of ids, if there are any, have
-    names and maps of their own. Features are tables whose row j belongs
-    to dense id j, with nulls where nothing is known.
+    `user` and `item` are int32 dense ids (UNSEEN if unknown), `target` is float32 (a rating, or
+    0/1), `timestamp` int64 or None. `user_ids` and `item_ids` map dense ids to original ids.
+    `columns` are further columns of ids with their own maps. Features are tables whose row j
+    belongs to dense id j, with nulls for missing values.
 
-    A slice shares memory with the whole; an index array or a mask copies the
-    four columns and shares the rest.
+    A slice shares memory with the log; an index array or a mask copies the columns and shares
+    the maps and features.
 
     >>> import polars as pl, celrec
     >>> log = celrec.read(pl.DataFrame({"user": ["ann", "bob", "ann"], "item": [7, 7, 9],
@@ -78,12 +77,12 @@ class Interactions:
     item_features: pl.DataFrame | None = None
     columns: Mapping[str, IdColumn] = field(default_factory=dict)
     dropped: int = 0
-    """How many rows of the source were left out because they could not be used."""
+    """The number of invalid rows of the source that were dropped."""
     num_users: int = field(default=-1)
     num_items: int = field(default=-1)
 
     def __post_init__(self) -> None:
-        # The maps may grow later, for a stream that shares them; the sizes of this log do not.
+        # A stream may share the maps and let them grow; the sizes of this log do not change.
         if self.num_users < 0:
             object.__setattr__(self, "num_users", len(self.user_ids))
         if self.num_items < 0:
@@ -131,7 +130,7 @@ class Interactions:
         )
 
     def __getitem__(self, rows: slice | NDArray[Any]) -> Interactions:
-        """The interactions at `rows` (a slice, an index array or a mask), same ids."""
+        """The interactions at `rows` (a slice, an index array or a mask), with the same ids."""
         return replace(
             self,
             user=self.user[rows],
@@ -144,21 +143,21 @@ class Interactions:
 
     @property
     def user_counts(self) -> NDArray[np.int64]:
-        """How many interactions each user has, by dense id."""
+        """The number of interactions of each user, by dense id."""
         return np.bincount(self.user[self.user >= 0], minlength=self.num_users)
 
     @property
     def item_counts(self) -> NDArray[np.int64]:
-        """How many interactions each item has, by dense id."""
+        """The number of interactions of each item, by dense id."""
         return np.bincount(self.item[self.item >= 0], minlength=self.num_items)
 
     def seen(self) -> Interactions:
-        """The rows whose user and item are both known."""
+        """The rows with a known user and a known item."""
         known = (self.user >= 0) & (self.item >= 0)
         return self if known.all() else self[known]
 
     def compact(self) -> Interactions:
-        """The same rows with only those ids that occur in them, numbered anew in dense order."""
+        """The same rows with only the ids that occur in them, renumbered in order."""
         user, user_ids, user_features = _compact(self.user, self.user_ids, self.user_features)
         item, item_ids, item_features = _compact(self.item, self.item_ids, self.item_features)
         return Interactions(
@@ -194,6 +193,6 @@ def _compact(
     dense: NDArray[np.int32], ids: IdMap, features: pl.DataFrame | None
 ) -> tuple[NDArray[np.int32], IdMap, pl.DataFrame | None]:
     kept = np.unique(dense[dense >= 0])
-    renumbered = np.full(len(ids) + 1, UNSEEN, np.int32)  # the last entry serves UNSEEN
+    renumbered = np.full(len(ids) + 1, UNSEEN, np.int32)  # the last entry is for UNSEEN
     renumbered[kept] = np.arange(len(kept), dtype=np.int32)
     return renumbered[dense], IdMap(ids.decode(kept)), None if features is None else features[kept]

@@ -1,4 +1,4 @@
-"""Synthetic logs of any size with clusters that are known exactly."""
+"""Synthetic logs of any size with known clusters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from celrec.data.interactions import Interactions
 from celrec.data.reading import read
 from celrec.errors import CelrecError
 
-_BLOCK = 1 << 16  # events that share one stream of random numbers
+_BLOCK = 1 << 16  # events with one random generator
 _MEAN = 3.5
 _START, _SECONDS = 1_600_000_000, 365 * 24 * 3600
 
@@ -23,20 +23,17 @@ _START, _SECONDS = 1_600_000_000, 365 * 24 * 3600
 class Planted:
     """A stream of ratings X = A·B_qᵀ·S_qᵀ + noise, with planted clusters of items.
 
-    A (users × `dim`) and B_q (`item_clusters` × `dim`) are drawn from an
-    exponential distribution, scaled so that the mean rating is 3.5 or so; S_q
-    puts every item in one cluster, none empty. With `user_clusters`, the rows of
-    A are shared in the same way. Ratings are not rounded or clipped: without
-    noise the log has exactly rank `dim`.
+    A (users × `dim`) and B_q (`item_clusters` × `dim`) are from an exponential distribution,
+    scaled to a mean rating of about 3.5. S_q assigns every item to a cluster; no cluster is empty.
+    With `user_clusters`, the rows of A are shared in the same way. Ratings are not rounded or
+    clipped: without noise the log has exactly rank `dim`.
 
-    Users and items are drawn independently with popularity ∝ rank^−skew. A share
-    `late` of both appears only in the course of the stream, at random moments.
-    With `drift`, the cluster rows move: B_q(t) = (1 − drift·t)·B_q + drift·t·B_q′,
-    t running from 0 to 1.
+    Users and items are drawn independently with popularity ∝ rank^−skew. A share `late` of both
+    first appears during the stream, at random moments. With `drift`, the cluster rows move:
+    B_q(t) = (1 − drift·t)·B_q + drift·t·B_q′ for t from 0 to 1.
 
-    Every block of 65,536 events has random numbers of its own, so any part of
-    the stream can be made without the rest, and a stream of 10⁹ events takes no
-    more memory than its ids.
+    Every block of 65,536 events has its own random generator, so any part of the stream can be
+    generated separately, and a stream of 10⁹ events takes no more memory than its ids.
 
     >>> planted = Planted(rows=1000, users=50, items=30, item_clusters=4, noise=0.0)
     >>> log = planted.interactions()
@@ -72,11 +69,11 @@ class Planted:
             if not 0 <= getattr(self, name) <= 1:
                 raise CelrecError(f"{name} must lie in [0, 1], not {getattr(self, name)}")
         if self.late == 1:
-            raise CelrecError("late must be below 1: somebody has to be there at the beginning")
+            raise CelrecError("late must be below 1, since the stream needs ids at its start")
 
     @cached_property
     def user_cluster(self) -> NDArray[np.int32]:
-        """The cluster of every user; each user is one of its own without `user_clusters`."""
+        """The cluster of every user; without `user_clusters` each user has its own."""
         return self._assignment(self.users, self.user_clusters, "user cluster")
 
     @cached_property
@@ -91,12 +88,12 @@ class Planted:
 
     @cached_property
     def item_rows(self) -> NDArray[np.float32]:
-        """B_q at the beginning of the stream."""
+        """B_q at the start of the stream."""
         return self._rows(self.item_clusters, "item rows")
 
     @cached_property
     def item_rows_at_end(self) -> NDArray[np.float32]:
-        """What B_q drifts towards."""
+        """B_q′, which B_q drifts towards."""
         return self._rows(self.item_clusters, "item rows at end")
 
     def interactions(self) -> Interactions:
@@ -104,10 +101,10 @@ class Planted:
         return read(pl.concat(self.chunks()))
 
     def chunks(self, size: int = 1 << 20, start: int = 0) -> Iterator[pl.DataFrame]:
-        """The stream from event `start` on, `size` events at a time, with original ids.
+        """The stream from event `start` on, in frames of `size` events with original ids.
 
-        Frames have the columns user, item, target and timestamp (seconds, never
-        decreasing). What they hold does not depend on `size`.
+        The columns are user, item, target and timestamp (seconds, non-decreasing). The events do
+        not depend on `size`.
         """
         if size < 1:
             raise CelrecError(f"size must be positive, not {size}")
@@ -115,7 +112,7 @@ class Planted:
             yield self._events(first, min(first + size, self.rows))
 
     def expected(self, events: pl.DataFrame) -> NDArray[np.float32]:
-        """The ratings without noise of events that this stream made."""
+        """The ratings without noise of events of this stream."""
         moment = (events.get_column("timestamp").to_numpy() - _START) / _SECONDS
         user, item = events.get_column("user").to_numpy(), events.get_column("item").to_numpy()
         return self._ratings(user, item, moment)
@@ -174,13 +171,13 @@ class Planted:
         order: NDArray[np.int32],
         arrival: NDArray[np.float32] | None,
     ) -> NDArray[np.int64]:
-        """Ids of popularity ∝ rank^−skew among those that have arrived, by rejection."""
+        """Ids with popularity ∝ rank^−skew among those that have arrived, by rejection."""
         ids = order[_power_law(rng.random(len(moment)), len(order), skew)].astype(np.int64)
         if arrival is not None:
             early = np.flatnonzero(arrival[ids] > moment)
             while len(early):
-                communicator = _power_law(rng.random(len(early)), len(order), skew)
-                ids[early] = order[communicator]
+                ranks = _power_law(rng.random(len(early)), len(order), skew)
+                ids[early] = order[ranks]
                 early = early[arrival[ids[early]] > moment[early]]
         return ids
 
@@ -211,12 +208,12 @@ class Planted:
 def _power_law(uniform: NDArray[np.float64], count: int, skew: float) -> NDArray[np.int64]:
     """Ranks 0 … count−1 with density ∝ (rank + 1)^−skew, by inverting the integral.
 
-    Needs no table of probabilities, so a hundred million ids cost nothing.
+    No table of probabilities is needed, even for a hundred million ids.
     """
     if abs(skew - 1) < 1e-9:
         position = np.exp(uniform * np.log(count + 1))
     else:
         power = 1 - skew
         position = (1 + uniform * ((count + 1) ** power - 1)) ** (1 / power)
-    communicator: NDArray[np.int64] = np.clip(position.astype(np.int64) - 1, 0, count - 1)
-    return communicator
+    ranks: NDArray[np.int64] = np.clip(position.astype(np.int64) - 1, 0, count - 1)
+    return ranks

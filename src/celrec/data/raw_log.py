@@ -1,4 +1,4 @@
-"""A log as it is stored, in a table or in text, before ids are encoded."""
+"""Logs as they are stored, in tables or text files, before ids are encoded."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ from celrec.errors import CelrecError
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Some consecutive rows of a log, with original ids.
+    """Consecutive rows of a log, with original ids.
 
-    The columns are named by role: user, item, target (Float32), timestamp
-    (Int64), and further ones as `columns.further` says. Null stands for a value that
-    is missing or does not parse.
+    The columns are named by role: user, item, target (Float32), timestamp (Int64), and further
+    ones by `columns.further`. Values that are missing or do not parse are null.
     """
 
     frame: pl.DataFrame
     locate: Callable[[int], tuple[str, dict[str, str]]]
-    """Where a row of the frame stands in the log, and what is written there, by role."""
+    """The place of a row of the frame in the log, and the raw values there, by role."""
     dropped: int = 0
-    """How many malformed rows were left out."""
+    """The number of malformed rows that were dropped."""
 
 
 class RawLog(Protocol):
@@ -40,28 +39,28 @@ class RawLog(Protocol):
     columns: Columns
 
     def expected_rows(self) -> int:
-        """About how many rows there are, 0 if that is not known beforehand."""
+        """An estimate of the number of rows, 0 if unknown."""
 
     def batches(self, drop_invalid: bool) -> Iterator[Batch]:
-        """The rows in order; a malformed one raises, or is left out with `drop_invalid`."""
+        """The rows in order; a malformed one raises an error, or is dropped with `drop_invalid`."""
 
 
 def time_as_integer(column: str, dtype: pl.DataType, name: str) -> pl.Expr:
-    """Times as Int64: numbers as they are, dates as microseconds since 1970."""
+    """Timestamps as Int64: numbers unchanged, dates as microseconds since 1970."""
     if dtype.is_numeric():
         return pl.col(column).cast(pl.Int64, strict=False)
     if dtype == pl.String:
         return pl.col(column).str.to_datetime(time_unit="us", strict=False).dt.epoch("us")
     if dtype in (pl.Date, pl.Datetime):
         return pl.col(column).dt.epoch("us")
-    raise CelrecError(f"{name}: column {column!r} holds {dtype}, which is no time")
+    raise CelrecError(f"{name}: column {column!r} is {dtype}, not a time; cast it")
 
 
 _BATCH_ROWS = 1 << 18
 
 
 class TableLog:
-    """Reads a polars LazyFrame; only the columns that play a role are touched."""
+    """Reads a polars LazyFrame, only the columns with a role."""
 
     def __init__(self, frame: pl.LazyFrame, columns: Columns, name: str) -> None:
         try:
@@ -81,12 +80,12 @@ class TableLog:
         self._raw = frame.select(pl.col(column).alias(role) for role, column in roles.items())
 
     def expected_rows(self) -> int:
-        """See `RawLog`."""
+        """The number of rows."""
         return int(self._raw.select(pl.len()).collect().item())
 
     def batches(self, drop_invalid: bool) -> Iterator[Batch]:
-        """See `RawLog`."""
-        del drop_invalid  # a table has no malformed rows, only nulls, which the reader judges
+        """The rows in order."""
+        del drop_invalid  # tables have no malformed rows, only nulls, which the reader handles
         start = 0
         try:
             for frame in self._frame.collect_batches(chunk_size=_BATCH_ROWS, maintain_order=True):
@@ -100,12 +99,12 @@ class TableLog:
         return f"{self.name}, row {start + row + 1}", {k: str(v) for k, v in values.items()}
 
     def _target(self, column: str | None, schema: pl.Schema) -> pl.Expr:
-        if column is None:  # it happened, and that is all
+        if column is None:  # implicit feedback
             return pl.lit(1, pl.Float32)
         dtype = schema[column]
         if dtype.is_numeric() or dtype in (pl.Boolean, pl.String, pl.Null):
             return pl.col(column).cast(pl.Float32, strict=False)
-        raise CelrecError(f"{self.name}: column {column!r} holds {dtype}, and a target is a number")
+        raise CelrecError(f"{self.name}: column {column!r} is {dtype}, not a number; cast it")
 
 
 def _first_line(error: Exception) -> str:
@@ -113,9 +112,9 @@ def _first_line(error: Exception) -> str:
 
 
 class TextLog:
-    """Reads a delimited file block by block; only the columns that play a role are parsed.
+    """Reads a delimited file by blocks, parsing only the columns with a role.
 
-    Ids are taken as text, so that leading zeros are not lost.
+    Ids are read as text, which preserves leading zeros.
     """
 
     def __init__(self, table: Delimited, columns: Columns, progress: Progress | None) -> None:
@@ -125,11 +124,11 @@ class TextLog:
         self._progress = progress
 
     def expected_rows(self) -> int:
-        """See `RawLog`."""
+        """An estimate of the number of rows from the size of the file."""
         return self._table.source.estimated_lines()
 
     def batches(self, drop_invalid: bool) -> Iterator[Batch]:
-        """See `RawLog`."""
+        """The rows in order; a malformed one raises an error, or is dropped with `drop_invalid`."""
         roles = self.columns.roles()
         types: dict[str, type[pl.DataType]] = {
             roles["user"]: pl.String,
@@ -146,7 +145,7 @@ class TextLog:
             frame.columns = [names[column] for column in frame.columns]
             if frame.get_column("user").null_count():
                 frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))  # empty lines
-            if "target" not in roles:  # it happened, and that is all
+            if "target" not in roles:  # implicit feedback
                 frame = frame.with_columns(target=pl.lit(1, pl.Float32))
             dtype = frame.schema.get("timestamp", pl.Int64())
             if dtype != pl.Int64:
@@ -165,7 +164,7 @@ class TextLog:
         return self.name, {}
 
     def _time_type(self, column: str) -> type[pl.DataType]:
-        """How the first row writes the time: as an integer, another number, or a date."""
+        """The dtype of the timestamp in the first row: an integer, another number, or a date."""
         place = self._table.names.index(column)
         value = next((f[place] for f in self._table.first_rows() if place < len(f)), "")
         for dtype, parse in ((pl.Int64, int), (pl.Float64, float)):
@@ -178,13 +177,13 @@ class TextLog:
 
 
 _LIMITS = ((10**11, 1), (10**14, 10**3), (10**17, 10**6))
-"""Numbers below each, and how many of its units a second has."""
+"""Upper limits of timestamps, and the ticks per second of their units."""
 
 
 def ticks_per_second(time: int) -> int:
-    """How many units of a timestamp make a second: seconds, milli-, micro- or nanoseconds.
+    """The ticks per second of a timestamp in seconds, milli-, micro- or nanoseconds.
 
-    Its size tells: as seconds, 10¹¹ is a moment in the year 5138, as milliseconds one in 1973.
+    The unit is inferred from the size: 10¹¹ s is in the year 5138, 10¹¹ ms in 1973.
 
     >>> ticks_per_second(1_600_000_000), ticks_per_second(1_600_000_000_000)
     (1, 1000)
@@ -193,9 +192,9 @@ def ticks_per_second(time: int) -> int:
 
 
 def in_unit(times: NDArray[np.int64], ticks: int) -> NDArray[np.int64]:
-    """Timestamps of any units in the one of which a second has so many.
+    """Convert timestamps of any units to the unit with `ticks` per second.
 
-    What would not fit is the latest or the earliest time that does.
+    Times out of range are clipped.
 
     >>> in_unit(np.array([1_600_000_000, 1_600_000_000_000]), 1000)
     array([1600000000000, 1600000000000])

@@ -1,4 +1,4 @@
-"""From files and tables to interactions."""
+"""Reading interactions and ids from files and tables."""
 
 from __future__ import annotations
 
@@ -40,29 +40,38 @@ def read(
     like: Interactions | None = None,
     progress: Progress | None = None,
 ) -> Interactions:
-    """Interactions from a file or a table.
+    """Read interactions from a file or a table.
 
-    Files may be csv, tsv, `::`-separated or parquet, the text ones also gzipped
-    or inside a zip archive (`log.zip/day1.csv`). They are read in blocks: what
-    stays in memory is 12 bytes a row (20 with timestamps) and the distinct ids.
+    Files are csv, tsv, `::`-separated or parquet; text files may be gzipped or inside a zip
+    archive (`log.zip/day1.csv`). They are read in blocks: 12 bytes per row (20 with timestamps)
+    and the distinct ids stay in memory.
 
-    Columns are guessed from common names (`user_id`, `asin`, `rating`, …) unless
-    they are named by `user`, `item`, `target` and `timestamp`. Ids may be
-    integers or strings; text files give integers if all ids are written as such.
-    Timestamps are integers, taken as they are, or dates, which become
-    microseconds since 1970. Repeated pairs are kept. `columns` names further columns
-    that hold ids, such as shops or search words; there a missing one is UNSEEN. Where no column
-    is a target, the log tells only what happened, and all targets are 1; `need_target` refuses it.
+    Columns are guessed from common names (`user_id`, `asin`, `rating`, …) unless `user`, `item`,
+    `target` and `timestamp` name them. Ids may be integers or strings; in text files they are
+    integers if all of them are. Timestamps are integers, or dates, which become microseconds
+    since 1970. Repeated pairs are kept. A log without a target column is implicit feedback with
+    all targets 1.
 
-    A row without a user, an item or a finite target raises an error that names
-    the row, or is left out and counted in `dropped` with `drop_invalid`.
+    A row without a user, an item or a finite target raises an error that names the row.
 
-    `user_features` and `item_features` are tables whose id column is named like
-    the user or item column of the log. With `like`, the ids of that log are used,
-    and ids it does not hold become UNSEEN: for test data in a file of their own.
+    Args:
+        source: A path, or a polars, pandas or Arrow table or a dict of columns.
+        user: The column of users.
+        item: The column of items.
+        target: The column of targets.
+        timestamp: The column of timestamps.
+        columns: Further columns of ids, such as shops or search words; missing ids are UNSEEN.
+        user_features: A table of features, with an id column named like the user column.
+        item_features: The same for items.
+        separator: The separator of a text file, if it cannot be guessed.
+        drop_invalid: Drop invalid rows and count them in `dropped`.
+        need_target: Raise an error if there is no target column.
+        like: Use the ids of this log, for test data in a separate file; others become UNSEEN.
+        progress: Called with the bytes read so far and in total.
 
     >>> read({"uid": [1, 1, 2], "movie": ["a", "b", "a"], "stars": [5, 3, 4]})
     Interactions(3 rows, 2 users, 2 items)
+
     """
     roles = Columns(user, item, target, timestamp, tuple(columns), need_target)
     log: RawLog
@@ -82,7 +91,7 @@ def read(
 
 
 class _Collector:
-    """Encodes the batches of a log and gathers them."""
+    """Encodes the ids of batches and concatenates them."""
 
     def __init__(self, log: RawLog, like: Interactions | None, drop_invalid: bool) -> None:
         self._log, self._like, self._drop = log, like, drop_invalid
@@ -97,7 +106,7 @@ class _Collector:
         self._first_without_time: str | None = None
 
     def add(self, batch: Batch, beside: Executor) -> None:
-        """Take the rows of `batch`, encoding the users `beside` the items."""
+        """Append the rows of `batch`; users are encoded in the executor, parallel to items."""
         self._dropped += batch.dropped
         columns = batch.frame.to_dict()
         target = columns["target"].to_numpy()  # null becomes NaN
@@ -127,7 +136,7 @@ class _Collector:
             self._time.append(time.to_numpy())
 
     def finish(self, user_features: Table | None, item_features: Table | None) -> Interactions:
-        """All that was added."""
+        """The interactions of all batches."""
         if not len(self._user):
             dropped = f" ({self._dropped:,} invalid ones left out)" if self._dropped else ""
             raise CelrecError(f"{self._log.name}: no interactions in it{dropped}")
@@ -147,7 +156,7 @@ class _Collector:
             else:
                 raise CelrecError(
                     f"{self._first_without_time}: no timestamp, or not one like those before; "
-                    "mend it, or leave such rows out with drop_invalid (--drop-invalid)"
+                    "fix it, or leave such rows out with drop_invalid (--drop-invalid)"
                 )
         return Interactions(
             user=user,
@@ -188,7 +197,7 @@ class _Collector:
 def _encoded(
     encode: Callable[[IdMap, pl.Series], NDArray[np.int32]], ids: IdMap, values: pl.Series
 ) -> NDArray[np.int32]:
-    """Dense ids, UNSEEN where there is none."""
+    """Dense ids, UNSEEN for missing ids."""
     if (missing := _missing(values)) is None:
         return encode(ids, values)
     dense = np.full(len(values), UNSEEN, np.int32)
@@ -205,12 +214,12 @@ def _explain(batch: Batch, row: int) -> CelrecError:
     else:
         problem = f"target {values.get('target', '')!r} is not a finite number"
     return CelrecError(
-        f"{where}: {problem}; mend it, or leave such rows out with drop_invalid (--drop-invalid)"
+        f"{where}: {problem}; fix it, or leave such rows out with drop_invalid (--drop-invalid)"
     )
 
 
 def _missing(ids: pl.Series) -> NDArray[np.bool_] | None:
-    """Where an id is null, NaN or an empty string; None if it is so nowhere."""
+    """A mask of ids that are null, NaN or empty strings; None if there are none."""
     missing = ids.is_null() if ids.null_count() else None
     if ids.dtype == pl.String or ids.dtype.is_float():
         empty = ids == "" if ids.dtype == pl.String else ids.is_nan()
@@ -223,10 +232,9 @@ _TABLES = {".csv": ",", ".tsv": "\t"}
 
 
 def read_id_file(path: str | Path) -> pl.Series:
-    r"""The ids in a file: one in a line, or the first column of a csv, tsv or parquet file.
+    r"""Read ids from a file: one per line, or the first column of a csv, tsv or parquet file.
 
-    The first line of a csv or tsv file holds the names of the columns. Empty lines are left out,
-    as are missing values.
+    The first line of a csv or tsv file is a header. Empty lines and missing values are ignored.
 
     >>> from tempfile import mkdtemp
     >>> path = Path(mkdtemp(), "banned.txt")
@@ -256,5 +264,5 @@ def read_id_file(path: str | Path) -> pl.Series:
         ids = ids.filter(ids != "")
     ids = ids.drop_nulls().alias("id")
     if not len(ids):
-        raise CelrecError(f"{path}: no ids in it; write one in a line")
+        raise CelrecError(f"{path}: no ids in it; write one per line")
     return ids

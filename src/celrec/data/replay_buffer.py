@@ -1,4 +1,4 @@
-"""The latest events of every id."""
+"""A ring buffer of the latest events of every id."""
 
 from __future__ import annotations
 
@@ -16,29 +16,28 @@ from celrec.errors import CelrecError
 from celrec.runtime.growing_arrays import GrowingRows
 from celrec.runtime.memory_budget import MemoryBudget
 
-_NO_ROOM = (MemoryError, OverflowError, ValueError)  # from arrays too large
+_TOO_LARGE = (MemoryError, OverflowError, ValueError)  # from arrays that cannot be allocated
 
 
 class Replayed(NamedTuple):
-    """Kept events of some ids, one after the other."""
+    """Stored events of the requested ids."""
 
     owner: NDArray[np.int64]
-    """Whose event it is: a position in the ids that were asked for, never decreasing."""
+    """The position of the event's id among the requested ids, non-decreasing."""
     columns: dict[str, NDArray[Any]]
-    """The events' values by name, oldest first within each owner."""
+    """The values of the events by column, oldest first for each id."""
 
 
 class ReplayBuffer:
-    """The `width` latest events of each of the ids 0, 1, 2 …, and how many each has had.
+    """The `width` latest events of each of the ids 0, 1, 2 …, and the number of events of each.
 
-    An event has one value in each of the named `columns`: a number of 1, 2, 4 or 8
-    bytes, declared by its dtype, or a vector of k such numbers, declared by
-    `(dtype, k)`. An id takes 8 bytes and `width` times the bytes of an event. The
-    first `ids` ids are known from the start; others become known by their first
-    event, for which the buffer grows by an eighth or as far as needed.
+    An event has one value in each of the named `columns`: a number of 1, 2, 4 or 8 bytes,
+    declared by its dtype, or a vector of k such numbers, declared by `(dtype, k)`. An id takes
+    8 bytes plus `width` events. Memory for the first `ids` ids is allocated at once; for others
+    the buffer grows at their first event, by at least one eighth.
 
-    With a `budget`, what is beyond its budget lies in memory-mapped files, which may be
-    larger than the memory. What is to outlast the process goes through `state_dict`.
+    With a `budget`, memory beyond it is in memory-mapped files. Use `state_dict` to save the
+    buffer.
 
     >>> buffer = ReplayBuffer(2, {"partner": np.int32, "target": np.float32})
     >>> buffer.insert([0, 1, 0, 0], partner=[5, 6, 7, 8], target=[1.0, 0.0, 0.5, 0.25])
@@ -62,7 +61,7 @@ class ReplayBuffer:
         self.width = _size("width", width)
         self._num_ids = _size("ids", ids)
         layouts = {name: _layout(name, declared) for name, declared in columns.items()}
-        with _telling_of_room(self._num_ids):
+        with _allocating(self._num_ids):
             self._columns = {
                 name: GrowingRows(dtype, (self.width, *shape), self._num_ids, budget)
                 for name, (dtype, shape) in layouts.items()
@@ -71,14 +70,14 @@ class ReplayBuffer:
 
     @property
     def num_ids(self) -> int:
-        """How many ids are known: one more than the highest of them."""
+        """The number of known ids: one more than the highest id."""
         return self._num_ids
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """How many events each id has had, kept or not: a read-only view.
+        """The number of events of each id, stored or not, as a read-only view.
 
-        It may show later events or not; take it anew after an `insert`.
+        The view may be outdated after an `insert`.
         """
         counts = self._counts.first(self._num_ids)
         counts.flags.writeable = False
@@ -86,14 +85,14 @@ class ReplayBuffer:
 
     @property
     def nbytes(self) -> int:
-        """Bytes allocated in memory or in files, with the room for ids to come."""
+        """Bytes allocated in memory or in files, including spare capacity."""
         return sum(rows.nbytes for rows in (self._counts, *self._columns.values()))
 
     def insert(self, ids: ArrayLike, **columns: ArrayLike) -> None:
-        """Append events in their order: the id of each, and its value in every column.
+        """Append events in order, given their ids and their values in every column.
 
-        Integers must fit the column's dtype; floats are rounded to it. An error
-        leaves the buffer as it was.
+        Integers must fit the dtype of the column; floats are rounded to it. On an error the
+        buffer does not change.
         """
         owners = _as_ids(ids)
         if columns.keys() != self._columns.keys():
@@ -104,7 +103,7 @@ class ReplayBuffer:
         lowest, highest = kernels.bounds(owners)
         if lowest < 0:
             value = np.asarray(ids)[np.argmin(owners)]
-            raise CelrecError(f"ids must lie in 0 … 2**63 - 1, got {value}; leave such events out")
+            raise CelrecError(f"ids must lie in 0 … 2**63 - 1, got {value}; drop such events")
         words = [
             _as_words(name, columns[name], len(owners), rows)
             for name, rows in self._columns.items()
@@ -117,12 +116,12 @@ class ReplayBuffer:
                 kernels.write(rows.words, slots, values, math.prod(rows.shape[1:]))
 
     def events(self, ids: ArrayLike) -> Replayed:
-        """The kept events of each of these ids: none of an unknown one, all again if repeated."""
-        asked, counts = _as_ids(ids), self._counts.flat
-        kept = np.empty(len(asked), np.int64)
-        total = kernels.count_kept(counts, asked, self.width, kept)
+        """The stored events of each of these ids; unknown ids have none, and ids may repeat."""
+        requested, counts = _as_ids(ids), self._counts.flat
+        kept = np.empty(len(requested), np.int64)
+        total = kernels.count_kept(counts, requested, self.width, kept)
         owner, slots = np.empty(total, np.int64), np.empty(total, np.int64)
-        kernels.find(counts, asked, self.width, kept, owner, slots)
+        kernels.find(counts, requested, self.width, kept, owner, slots)
         columns = {}
         for name, rows in self._columns.items():
             columns[name] = values = np.empty((total, *rows.shape[1:]), rows.dtype)
@@ -131,30 +130,30 @@ class ReplayBuffer:
         return Replayed(owner, columns)
 
     def kept(self, ids: ArrayLike) -> NDArray[np.int64]:
-        """How many events `events` would give for each of these ids."""
-        asked = _as_ids(ids)
-        kept = np.empty(len(asked), np.int64)
-        kernels.count_kept(self._counts.flat, asked, self.width, kept)
+        """The number of stored events of each of these ids."""
+        requested = _as_ids(ids)
+        kept = np.empty(len(requested), np.int64)
+        kernels.count_kept(self._counts.flat, requested, self.width, kept)
         return kept
 
     def keep(self, ids: ArrayLike) -> None:
-        """Let only these ids remain, which ascend, numbered anew from 0; all room is given back.
+        """Keep only these ids, in ascending order and renumbered from 0, and free other memory.
 
-        Those that are not known yet are not known afterwards. `counts` are to be taken anew.
+        Unknown ids stay unknown. Earlier views of `counts` become invalid.
         """
-        asked = _as_ids(ids)
-        if (np.diff(asked) <= 0).any() or (len(asked) and asked[0] < 0):
+        kept = _as_ids(ids)
+        if (np.diff(kept) <= 0).any() or (len(kept) and kept[0] < 0):
             raise CelrecError("ids to keep must be 0 or more and ascend; sort them, each once")
-        asked = asked[asked < self._num_ids]
-        with _telling_of_room(len(asked)):
+        kept = kept[kept < self._num_ids]
+        with _allocating(len(kept)):
             for rows in (self._counts, *self._columns.values()):
-                rows.keep(asked)
-        self._num_ids = len(asked)
+                rows.keep(kept)
+        self._num_ids = len(kept)
 
     def renumber(self, column: str, numbers: NDArray[np.int64], place: int = 0) -> None:
-        """Put numbers[v] in the place of each v in a column of whole numbers, where v ≥ 0.
+        """Replace each value v ≥ 0 of an integer column by numbers[v].
 
-        If its values are vectors, in one `place` of them.
+        In a column of vectors, only the value at `place` of each vector is replaced.
         """
         rows = self._columns[column]
         kernels.renumber(rows.flat, place, math.prod(rows.shape[1:]), numbers)
@@ -162,7 +161,7 @@ class ReplayBuffer:
     def state_dict(self) -> dict[str, Any]:
         """The width, and the counts and columns of the known ids as tensors.
 
-        The tensors share the buffer's memory: copy or save them before it changes.
+        The tensors share memory with the buffer; copy or save them before it changes.
         """
         return {
             "width": self.width,
@@ -174,50 +173,50 @@ class ReplayBuffer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take up what `state_dict` gave, in place of all that the buffer holds.
+        """Replace the contents by those of a `state_dict` with the same width and columns.
 
-        The width and the columns must be the buffer's own; an error leaves it as it was.
+        On an error the buffer does not change.
         """
         try:
             width, counts, columns = state["width"], state["counts"], dict(state["columns"])
         except (LookupError, TypeError, ValueError) as error:
             raise CelrecError(
-                "state must hold width, counts and columns; pass what state_dict gave"
+                "state must have width, counts and columns; pass a state_dict"
             ) from error
         if width != self.width or columns.keys() != self._columns.keys():
             raise CelrecError(
                 f"state: width {width}, columns {_listed(columns)} where width {self.width}, "
-                f"columns {_listed(self._columns)} are expected; make the buffer like it"
+                f"columns {_listed(self._columns)} are expected; create a buffer with its columns"
             )
         ids = len(counts) if isinstance(counts, torch.Tensor) and counts.ndim else 0
-        held = [(self._counts, _from_tensor("counts", counts, ids, self._counts))]
+        loaded = [(self._counts, _from_tensor("counts", counts, ids, self._counts))]
         for name, rows in self._columns.items():
-            held.append((rows, _from_tensor(f"columns.{name}", columns[name], ids, rows)))
-        if ids and (fewest := held[0][1].min()) < 0:
-            raise CelrecError(f"state.counts holds {fewest}; counts are 0 or more, it is damaged")
+            loaded.append((rows, _from_tensor(f"columns.{name}", columns[name], ids, rows)))
+        if ids and (fewest := loaded[0][1].min()) < 0:
+            raise CelrecError(f"state.counts has {fewest}, but counts are 0 or more; it is damaged")
         before = self._num_ids
         self._know(ids)
-        for rows, values in held:
+        for rows, values in loaded:
             rows.first(ids)[:] = values
             rows.first(before)[ids:] = 0
         self._num_ids = ids
 
     def _know(self, ids: int) -> None:
-        """Make the first `ids` ids known, if more than now."""
+        """Make at least the first `ids` ids known."""
         if ids <= self._num_ids:
             return
         capacity = len(self._counts.flat)
         if ids > capacity:
             capacity = max(ids, capacity * 9 // 8)
-        with _telling_of_room(ids):
-            for rows in (*self._columns.values(), self._counts):  # what needs most room first
+        with _allocating(ids):
+            for rows in (*self._columns.values(), self._counts):  # the largest first
                 rows.grow(capacity)
         self._num_ids = ids
 
 
 def _size(argument: str, value: int) -> int:
     if not isinstance(value, int | np.integer) or value < 0:
-        raise CelrecError(f"{argument} must be a whole number, 0 or more, got {value!r}")
+        raise CelrecError(f"{argument} must be an integer, 0 or more, got {value!r}")
     return int(value)
 
 
@@ -243,14 +242,14 @@ def _as_ids(ids: ArrayLike) -> NDArray[np.int64]:
     given = _as_array("ids", ids)
     if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
         raise CelrecError(
-            f"ids must be whole numbers in one row, got {given.dtype} of shape {given.shape}; "
+            f"ids must be a flat array of integers, got {given.dtype} of shape {given.shape}; "
             "pass a flat array of integers"
         )
     return np.ascontiguousarray(given, np.int64)
 
 
 def _as_words(name: str, values: ArrayLike, events: int, rows: GrowingRows) -> NDArray[Any]:
-    """The values of a column as its words, one event after the other."""
+    """The values of a column as unsigned words, one event after the other."""
     given = _as_array(name, values)
     if given.shape != (events, *rows.shape[1:]):
         raise CelrecError(
@@ -280,17 +279,19 @@ def _as_array(argument: str, values: ArrayLike) -> NDArray[Any]:
     try:
         return np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:  # the last from a tensor with a gradient
-        raise CelrecError(f"{argument}: no array ({error}); pass an array of numbers") from error
+        raise CelrecError(
+            f"{argument}: not an array ({error}); pass an array of numbers"
+        ) from error
 
 
 def _from_tensor(key: str, value: Any, ids: int, rows: GrowingRows) -> NDArray[Any]:
     expected = torch.from_numpy(np.empty(0, rows.dtype)).dtype, (ids, *rows.shape)
     if not isinstance(value, torch.Tensor):
-        raise CelrecError(f"state.{key} is a {type(value).__name__}; pass what state_dict gave")
+        raise CelrecError(f"state.{key} is a {type(value).__name__}; pass a state_dict")
     if (value.dtype, tuple(value.shape)) != expected:
         raise CelrecError(
             f"state.{key} is {value.dtype} of shape {tuple(value.shape)} where {expected[0]} of "
-            f"shape {expected[1]} is expected; make the buffer like it"
+            f"shape {expected[1]} is expected; create a buffer with its columns"
         )
     return np.asarray(value.detach().cpu())
 
@@ -300,14 +301,14 @@ def _listed(names: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def _telling_of_room(ids: int) -> Iterator[None]:
+def _allocating(ids: int) -> Iterator[None]:
     try:
         yield
-    except CelrecError:  # a file could not grow, and that is told already
+    except CelrecError:  # a file could not grow
         raise
-    except _NO_ROOM as error:
+    except _TOO_LARGE as error:
         reason = str(error).partition("\n")[0]
         raise CelrecError(
-            f"ids: no room for {ids:,} of them ({reason}); number ids densely, or give a `budget` "
-            "on a disk with enough space"
+            f"ids: not enough memory for {ids:,} of them ({reason}); number ids densely, or pass "
+            "a `budget` with a folder on a disk with enough space"
         ) from error

@@ -1,7 +1,7 @@
-"""The loops over the arrays of the replay buffer.
+"""Compiled loops over the arrays of the replay buffer.
 
-Event number `n` of an id, from 0, lies in slot `id * width + n % width`; so an
-id's count alone tells which slots are filled and where the oldest event is.
+Event number n of an id, from 0, is in slot id · width + n mod width. So the count of an id
+determines which slots are filled and where its oldest event is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from celrec.runtime.jit import compiled
 
 @compiled
 def bounds(ids: NDArray[np.int64]) -> tuple[int, int]:
-    """The lowest and the highest id; 0 and -1 if there is none."""
+    """The lowest and the highest id; 0 and -1 without ids."""
     lowest, highest = 0, -1
     for row in range(len(ids)):
         lowest, highest = min(lowest, ids[row]), max(highest, ids[row])
@@ -27,7 +27,7 @@ def bounds(ids: NDArray[np.int64]) -> tuple[int, int]:
 def place(
     counts: NDArray[np.int64], ids: NDArray[np.int64], width: int, slots: NDArray[np.int64]
 ) -> None:
-    """Count the events of `ids`, which all have a place in `counts`, and find their slots."""
+    """Count the events of `ids`, which must be below len(counts), and find their slots."""
     for row in range(len(ids)):
         owner = ids[row]
         if width > 0:
@@ -39,10 +39,10 @@ def place(
 def count_kept(
     counts: NDArray[np.int64], ids: NDArray[np.int64], width: int, kept: NDArray[np.int64]
 ) -> int:
-    """How many events of each id are kept, and how many that is in all."""
+    """The number of stored events of each id, and their total."""
     total = 0
     for row in range(len(ids)):
-        known = 0 <= ids[row] < len(counts)  # beyond, ids can have had no event
+        known = 0 <= ids[row] < len(counts)  # other ids have no events
         kept[row] = min(counts[ids[row]], width) if known else 0
         total += kept[row]
     return total
@@ -57,7 +57,7 @@ def find(
     owners: NDArray[np.int64],
     slots: NDArray[np.int64],
 ) -> None:
-    """The row in `ids` and the slot of every kept event, oldest first within each row."""
+    """The row in `ids` and the slot of every stored event, oldest first within each row."""
     event = 0
     for row in range(len(ids)):
         if kept[row] == 0:
@@ -74,7 +74,7 @@ def find(
 
 @compiled
 def write(ring: NDArray[Any], slots: NDArray[np.int64], values: NDArray[Any], length: int) -> None:
-    """Put the events' values, `length` words each, into their slots; the last one stays."""
+    """Write the values of events, `length` words each, to their slots; the last write wins."""
     if length == 1:
         for event in range(len(slots)):
             ring[slots[event]] = values[event]
@@ -86,7 +86,7 @@ def write(ring: NDArray[Any], slots: NDArray[np.int64], values: NDArray[Any], le
 
 @compiled
 def read(ring: NDArray[Any], slots: NDArray[np.int64], values: NDArray[Any], length: int) -> None:
-    """Take the events' values, `length` words each, out of their slots."""
+    """Read the values of events, `length` words each, from their slots."""
     if length == 1:
         for event in range(len(slots)):
             values[event] = ring[slots[event]]
@@ -98,7 +98,7 @@ def read(ring: NDArray[Any], slots: NDArray[np.int64], values: NDArray[Any], len
 
 @compiled
 def renumber(values: NDArray[Any], place: int, length: int, numbers: NDArray[np.int64]) -> None:
-    """Put numbers[v] where v stands, at `place` in each run of `length`; negative ones stay."""
+    """Replace v ≥ 0 by numbers[v], at `place` in each run of `length`."""
     for at in range(place, len(values), length):
         if values[at] >= 0:
             values[at] = numbers[values[at]]

@@ -1,4 +1,4 @@
-"""What each user has seen."""
+"""The items that each user has interacted with."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from celrec.runtime.jit import compiled
 from celrec.runtime.memory_budget import MemoryBudget
 
 _INT32 = np.dtype(np.int32)
-_LEAST = 1 << 16  # events between two tidyings up, at least
-_PART = 1 << 20  # events at once, when they are tidied up
+_LEAST = 1 << 16  # minimal number of events between compactions
+_BLOCK = 1 << 20  # events copied at once in a compaction
 
 
 class SeenItems:
-    """The items that each user had to do with, as events in the order of time.
+    """The items that each user has interacted with, as a linked list of events per user.
 
-    Takes events at any time; 12 bytes each in memory, and 8 for each user. With `latest`, only
-    so many of the latest events of a user count, and the memory for others is given back. What is
-    beyond the budget of a `budget` lies in files.
-    Events of nobody or with nothing (numbers below 0) are left out.
+    Events can be added at any time; an event takes 12 bytes and a user 8. With `latest`, only the
+    latest so many events of each user count, and older ones are removed from time to time. With a
+    `budget`, memory beyond it is in files. Events with an unseen user or item (below 0) are
+    ignored.
 
     >>> seen = SeenItems()
     >>> seen.add([0, 1, 0], [7, 7, 9])
@@ -38,22 +38,22 @@ class SeenItems:
         self.latest, self._budget = latest, budget
         self._most = np.iinfo(np.int32).max if latest is None else latest
         self.generation = 0
-        """How often events were dropped or ids numbered anew: then events have other places."""
-        self._size, self._tidy_at = 0, _LEAST
-        self._forget()
+        """The number of compactions and renumberings so far; each changes places of events."""
+        self._size, self._compact_at = 0, _LEAST
+        self._clear()
 
     def __len__(self) -> int:
-        """How many events are held."""
+        """The number of stored events."""
         return self._size
 
     @property
     def nbytes(self) -> int:
-        """Bytes allocated, with the room for events to come."""
-        held = (self._user, self._item, self._before, self._last, self._count)
-        return sum(rows.nbytes for rows in held)
+        """Bytes allocated, including spare capacity."""
+        arrays = (self._user, self._item, self._before, self._last, self._count)
+        return sum(rows.nbytes for rows in arrays)
 
     def add(self, users: ArrayLike, items: ArrayLike) -> None:
-        """Take notice of events, in their order."""
+        """Append events in the order of time."""
         who, what = whole_numbers("users", users), whole_numbers("items", items)
         if len(who) != len(what):
             raise CelrecError(f"items: {len(what):,} for {len(who):,} users; pass pairs")
@@ -61,18 +61,18 @@ class SeenItems:
         if needed > np.iinfo(np.int32).max:
             raise CelrecError(f"users: {needed:,} events are too many; give `latest`")
         for rows in (self._user, self._item, self._before):
-            _make_room(rows, needed)
+            _reserve(rows, needed)
         for rows in (self._last, self._count):
-            _make_room(rows, int(who.max(initial=-1)) + 1)
+            _reserve(rows, int(who.max(initial=-1)) + 1)
         of_events = (self._user.flat, self._item.flat, self._before.flat)
         self._size = _append(who, what, self._size, *of_events, self._last.flat, self._count.flat)
-        if self.latest is not None and self._size >= self._tidy_at:
-            self._begin_anew()
+        if self.latest is not None and self._size >= self._compact_at:
+            self._compact()
 
     def of(self, users: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Of users, where the items of each begin, and one more place; and all their items.
+        """The items of users as (offsets, items), where user k has items[offsets[k]:offsets[k+1]].
 
-        The latest first, and as often as they were seen.
+        The latest items come first, repeated ones as often as they were seen.
         """
         who = whole_numbers("users", users)
         known = (who >= 0) & (who < len(self._count.flat))
@@ -85,32 +85,23 @@ class SeenItems:
 
     def events(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The users and items of all events that count, in the order of time."""
-        user, item = self._held(0, self._size)
+        user, item = self._stored(0, self._size)
         if self.latest is not None:
             counted = self._counted()
             user, item = user[counted], item[counted]
         return user.copy(), item.copy()
 
-    def held(
+    def stored(
         self, start: int = 0, end: int | None = None
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The users and items of all events between places, even of those that do not count."""
-        user, item = self._held(start, self._size if end is None else min(end, self._size))
+        """The users and items of stored events start … end − 1, also of those that do not count."""
+        user, item = self._stored(start, self._size if end is None else min(end, self._size))
         return user.copy(), item.copy()
 
-    def _held(self, start: int, end: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        return self._user.flat[start:end], self._item.flat[start:end]
-
-    def _counted(self) -> NDArray[np.bool_]:
-        """Which events count."""
-        user = self._user.flat[: self._size]
-        return _latest(user, self._most, np.zeros_like(self._count.flat))
-
     def frozen(self) -> SeenItems:
-        """As it is now, for other threads to read while more is added here.
+        """A snapshot, which other threads can read while events are added here.
 
-        Takes 8 bytes for each user: events are put behind others and never change, so both have
-        them in common.
+        It takes 8 bytes per user: stored events never change, so they are shared.
         """
         other = SeenItems(self.latest)
         other.generation, other._size = self.generation, self._size
@@ -121,21 +112,29 @@ class SeenItems:
         return other
 
     def recency(self, num_items: int) -> NDArray[np.int64]:
-        """When each item was seen last: the number of the event, −1 if it never was."""
+        """The number of the last event of each item, −1 if it has none."""
         latest = np.full(num_items, -1)
         _, items = self.events()
-        latest[items] = np.arange(len(items))  # of equal ones, the last stays
+        latest[items] = np.arange(len(items))  # the last assignment wins
         return latest
 
     def keep(
         self, users: NDArray[np.int64] | None = None, items: NDArray[np.int64] | None = None
     ) -> None:
-        """Let only these users, or only these items, remain, numbered anew in this order."""
-        self._begin_anew(users, items)
+        """Keep only these users or these items, renumbered in this order."""
+        self._compact(users, items)
 
-    def _forget(self) -> None:
+    def _stored(self, start: int, end: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        return self._user.flat[start:end], self._item.flat[start:end]
+
+    def _counted(self) -> NDArray[np.bool_]:
+        """A mask of the events that count."""
+        user = self._user.flat[: self._size]
+        return _latest(user, self._most, np.zeros_like(self._count.flat))
+
+    def _clear(self) -> None:
         self._user, self._item = self._rows(), self._rows()
-        # Places count from 1, since fresh memory is 0: that stands for none.
+        # Places count from 1, since new memory is 0, which stands for none.
         self._before, self._last = self._rows(), self._rows()
         self._count = self._rows()
         self._size = 0
@@ -143,28 +142,28 @@ class SeenItems:
     def _rows(self) -> GrowingRows:
         return GrowingRows(_INT32, budget=self._budget)
 
-    def _begin_anew(
+    def _compact(
         self, users: NDArray[np.int64] | None = None, items: NDArray[np.int64] | None = None
     ) -> None:
-        """Hold only what counts, in parts: there is no copy of all of it in memory."""
-        (user, item), counted = self._held(0, self._size), self._counted()
+        """Keep only the events that count, copied in blocks to save memory."""
+        (user, item), counted = self._stored(0, self._size), self._counted()
         numbers = _numbers(user, users), _numbers(item, items)
-        self._forget()
+        self._clear()
         self.generation += 1
-        self._tidy_at = max(2 * int(counted.sum()), _LEAST)
-        for start in range(0, len(user), _PART):
-            among = counted[start : start + _PART]
-            parts = (one[start : start + _PART][among] for one in (user, item))
+        self._compact_at = max(2 * int(counted.sum()), _LEAST)
+        for start in range(0, len(user), _BLOCK):
+            among = counted[start : start + _BLOCK]
+            parts = (one[start : start + _BLOCK][among] for one in (user, item))
             self.add(*(n if to is None else to[n] for n, to in zip(parts, numbers, strict=True)))
 
 
-def _make_room(rows: GrowingRows, needed: int) -> None:
+def _reserve(rows: GrowingRows, needed: int) -> None:
     if needed > len(rows.flat):
         rows.grow(max(needed, len(rows.flat) * 9 // 8))
 
 
 def _numbers(before: NDArray[np.int32], kept: NDArray[np.int64] | None) -> NDArray[np.int32] | None:
-    """The new number of each old one, −1 if it is not kept; None if all stay as they are."""
+    """The new number of each old one, −1 if it is dropped; None if no numbers change."""
     if kept is None:
         return None
     size = max(int(before.max(initial=-1)), int(kept.max(initial=-1))) + 1
@@ -184,7 +183,7 @@ def _append(
     last: NDArray[np.int32],
     count: NDArray[np.int32],
 ) -> int:
-    """Put events behind the first `size`, each with the place of the one before it of its user."""
+    """Append events after the first `size`, each with the place of its user's previous event."""
     for row in range(len(users)):
         who, what = users[row], items[row]
         if who < 0 or what < 0:
@@ -205,7 +204,7 @@ def _collect(
     starts: NDArray[np.int64],
     items: NDArray[np.int32],
 ) -> None:
-    """The items of the events that count."""
+    """Follow the events of each user backwards, and write their items."""
     for row in range(len(users)):
         if starts[row] == starts[row + 1]:
             continue
@@ -217,7 +216,7 @@ def _collect(
 
 @compiled
 def _latest(user: NDArray[np.int32], most: int, counts: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Which events are among the latest of their users."""
+    """A mask of the `most` latest events of each user."""
     among = np.zeros(len(user), np.bool_)
     for at in range(len(user) - 1, -1, -1):
         counts[user[at]] += 1

@@ -1,4 +1,4 @@
-"""Training, validation and test parts of a log."""
+"""Splits of a log into training, validation and test data, and dense or sparse variants."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from celrec.errors import CelrecError
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Three disjoint parts of a log, each in the log's order.
+    """Training, validation and test data: disjoint parts of a log, each in the log's order.
 
-    The validation part is carved from the training data alone: which rows are
-    test rows does not depend on it, so that everything may be chosen on it.
+    The validation data are part of the training data: the test data do not depend on them, so
+    all hyperparameters can be selected on them.
 
     >>> import celrec
     >>> log = celrec.read({"user": [1] * 10, "item": list(range(10)), "rating": [1.0] * 10,
@@ -46,7 +46,7 @@ class Split:
     def fold(
         cls, log: Interactions, number: int, of: int = 5, *, valid: float = 0.1, seed: int = 0
     ) -> Split:
-        """The split whose test part is fold `number` (1 … `of`) of a seeded k-fold partition."""
+        """The split whose test data are fold `number` (1 … `of`) of a seeded k-fold partition."""
         if not 2 <= of <= len(log):
             raise CelrecError(f"folds must lie in 2 … {len(log):,} (the rows), not {of}")
         if not 1 <= number <= of:
@@ -58,27 +58,27 @@ class Split:
     def folds(
         cls, log: Interactions, of: int = 5, *, valid: float = 0.1, seed: int = 0
     ) -> Iterator[Split]:
-        """All splits of the k-fold partition, in order; every row is tested exactly once."""
+        """All splits of the k-fold partition; every row is a test row exactly once."""
         for number in range(1, of + 1):
             yield cls.fold(log, number, of, valid=valid, seed=seed)
 
     @classmethod
     def chronological(cls, log: Interactions, *, test: float = 0.2, valid: float = 0.1) -> Split:
-        """The latest share `test` of the log, and the latest share `valid` of what is before.
+        """The latest share `test` of the log, and the latest share `valid` of the rest.
 
-        Rows with the same timestamp stay in the log's order.
+        Rows with equal timestamps are in the log's order.
         """
         if log.timestamp is None:
             raise CelrecError("log: a chronological split needs timestamps; split at random")
         order = np.argsort(log.timestamp, kind="stable")
         first_test = len(order) - _share(len(order), test, "test")
         first_valid = first_test - _share(first_test, valid, "valid")
-        train, held, tested = np.split(order, [first_valid, first_test])
-        return cls(log[train], log[held], log[tested])
+        train, valid_rows, tested = np.split(order, [first_valid, first_test])
+        return cls(log[train], log[valid_rows], log[tested])
 
     @classmethod
     def named(cls, log: Interactions, fold: str | None, seed: int = 0) -> Split:
-        """The split that words name: `1/5` is fold 1 of 5, `time` tests on the latest fifth.
+        """Parse a split: `1/5` is fold 1 of 5, `time` tests on the latest fifth.
 
         None tests on a random fifth.
 
@@ -94,7 +94,7 @@ class Split:
         return cls.fold(log, *fold_of(fold), seed=seed)
 
     def train_and_valid(self) -> Interactions:
-        """Both parts that may be learned from, once nothing is left to be chosen."""
+        """Training and validation data together, for the final fit after model selection."""
         parts = (self.train, self.valid)
         times = [part.timestamp for part in parts if part.timestamp is not None]
         return replace(
@@ -118,15 +118,15 @@ class Split:
         tested = np.zeros(len(log), bool)
         tested[test_rows] = True
         rest = np.flatnonzero(~tested)
-        held = np.zeros(len(rest), bool)
-        # Another stream of random numbers than the test rows'; the tag keeps the two apart.
+        validation = np.zeros(len(rest), bool)
+        # The tag makes this generator independent of the one for test rows.
         shuffled = np.random.default_rng([*seed, 0xA11D]).permutation(len(rest))
-        held[shuffled[: _share(len(rest), valid, "valid")]] = True
-        return cls(log[rest[~held]], log[rest[held]], log[tested])
+        validation[shuffled[: _share(len(rest), valid, "valid")]] = True
+        return cls(log[rest[~validation]], log[rest[validation]], log[tested])
 
 
 def fold_of(text: str) -> tuple[int, int]:
-    """Which fold of how many `1/5` names.
+    """Parse a fold such as `1/5` into its number and the number of folds.
 
     >>> fold_of("2/5")
     (2, 5)
@@ -144,10 +144,10 @@ def _share(rows: int, share: float, name: str) -> int:
 
 
 def dense(log: Interactions, more_than: int = 100) -> Interactions:
-    """The interactions between users and items that both have more than `more_than` of them.
+    """The interactions of users and items that both have more than `more_than` interactions.
 
-    One simultaneous pass, as the paper has it: counts are those of the whole
-    log, so what is left may have fewer. Ids are numbered anew.
+    Users and items are filtered once, by the counts of the whole log, as in the paper; in the
+    result they may have fewer interactions. Ids are renumbered.
     """
     log = log.seen()
     warm_users = log.user_counts > more_than
@@ -159,9 +159,9 @@ def dense(log: Interactions, more_than: int = 100) -> Interactions:
 
 
 def sparse(log: Interactions, drop: float = 0.5, seed: int = 0) -> Interactions:
-    """The log without a random share `drop` of each user's interactions, at least one kept.
+    """The log without a random share `drop` of each user's interactions.
 
-    A user with n interactions keeps max(1, n − ⌊drop·n⌋). Ids are numbered anew.
+    A user with n interactions keeps max(1, n − ⌊drop·n⌋). Ids are renumbered.
     """
     if not 0 <= drop <= 1:
         raise CelrecError(f"drop must be a share in [0, 1], not {drop}")

@@ -1,4 +1,4 @@
-"""Tables of several kinds."""
+"""Conversion between polars, pandas and Arrow tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Table: TypeAlias = Any
 
 
 class TableKind(Enum):
-    """What a table is, so that an answer can be of the same kind.
+    """The library of a table, so that results can be tables of the same library.
 
     >>> frame = pl.DataFrame({"user": [1, 2]})
     >>> TableKind.of(frame.lazy()).made(frame).collect().equals(frame)
@@ -29,26 +29,26 @@ class TableKind(Enum):
 
     @classmethod
     def of(cls, source: object) -> TableKind:
-        """The kind of a table; whatever is none of these is answered with a polars DataFrame."""
+        """The kind of a table; POLARS for any other object."""
         if isinstance(source, pl.LazyFrame):
             return cls.LAZY
         library = type(source).__module__.partition(".")[0]
         return {"pandas": cls.PANDAS, "pyarrow": cls.ARROW}.get(library, cls.POLARS)
 
     def made(self, frame: pl.DataFrame) -> Table:
-        """The same table in this kind."""
+        """Convert a polars frame to this kind."""
         try:
             if self is TableKind.PANDAS:
                 return frame.to_pandas()
             if self is TableKind.ARROW:
                 return frame.to_arrow()
         except ImportError as error:
-            raise CelrecError("pyarrow is needed to make this table; install it") from error
+            raise CelrecError("pyarrow is needed for this table; install it") from error
         return frame.lazy() if self is TableKind.LAZY else frame
 
 
 def as_polars(table: Table, argument: str) -> pl.DataFrame | pl.LazyFrame:
-    """The same table in polars; `argument` is what it is called if it cannot be."""
+    """Convert a table to polars; `argument` is its name in error messages."""
     if isinstance(table, pl.DataFrame | pl.LazyFrame):
         return table
     try:
@@ -70,13 +70,13 @@ def as_polars(table: Table, argument: str) -> pl.DataFrame | pl.LazyFrame:
 
 
 def with_column(table: Table, name: str, values: pl.Series) -> Table:
-    """The table with one more column, or another one of that name; of the kind that it was."""
+    """The table with a column added or replaced, in the same kind."""
     if isinstance(table, pl.DataFrame | pl.LazyFrame):
         return table.with_columns(values.alias(name))
     if isinstance(table, Mapping):
         return {**table, name: values.to_list()}
     kind = TableKind.of(table)
-    if kind is TableKind.PANDAS:  # which keeps its index
+    if kind is TableKind.PANDAS:  # keeps the index
         return table.assign(**{name: values.to_numpy()})
     if kind is TableKind.ARROW:
         column = values.to_arrow()

@@ -17,9 +17,9 @@ import numpy as np
 from celrec.errors import CelrecError
 
 Progress: TypeAlias = Callable[[int, int], None]
-"""Called with the bytes done so far and the bytes in all."""
+"""Called with the bytes so far and the bytes in total."""
 
-_BLOCK = 3 << 20  # larger ones parse a little faster and hold more memory
+_BLOCK = 3 << 20  # larger blocks parse a little faster and take more memory
 _LONGEST_LINE = 64 << 20
 _GZIP, _ZIPS = b"\x1f\x8b", (b"PK\x03\x04", b"PK\x05\x06")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -28,20 +28,20 @@ _QUOTE, _NEWLINE = ord('"'), ord("\n")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Some whole lines of a file."""
+    """Consecutive whole lines of a file."""
 
     data: bytes
     start: int
-    """How many bytes of the uncompressed file come before it."""
+    """The offset in the uncompressed file."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextSource:
     """A text file: plain, gzipped, or inside a zip archive.
 
-    What it is follows from its first bytes, not from its name. A file inside an
-    archive is named by a path through it, as in `ml-1m.zip/ml-1m/ratings.dat`;
-    an archive with a single file needs no such path.
+    The format is inferred from the first bytes, not from the name. A file inside an archive is
+    given by a path through it, as in `ml-1m.zip/ml-1m/ratings.dat`; for an archive with a single
+    file the path of the archive is enough.
     """
 
     path: Path
@@ -49,7 +49,7 @@ class TextSource:
 
     @classmethod
     def at(cls, path: str | Path) -> TextSource:
-        """The source at `path`, which may lead through a zip archive."""
+        """The source at `path`, which may point into a zip archive."""
         whole = Path(path)
         for outer in [whole, *whole.parents]:
             if outer.is_file():
@@ -64,7 +64,7 @@ class TextSource:
 
     @property
     def name(self) -> str:
-        """The file's own name, without the folders or the archive around it."""
+        """The file's name without folders and archive."""
         return Path(self.member or self.path).name
 
     def magic(self) -> bytes:
@@ -80,7 +80,7 @@ class TextSource:
         progress: Progress | None = None,
         size: int = _BLOCK,
     ) -> Iterator[Block]:
-        """The file's lines in UTF-8, some megabytes at a time.
+        """The file's lines in UTF-8, in blocks of about `size` bytes.
 
         With `quoted`, a line break between double quotes does not end a line.
         """
@@ -105,9 +105,9 @@ class TextSource:
                     progress(raw.tell(), total)
 
     def line_at(self, start: int) -> int:
-        """The number, from 1, of the line that begins `start` bytes into the uncompressed file.
+        """The number, from 1, of the line at offset `start` of the uncompressed file.
 
-        Lines are counted only here, where an error is to be explained.
+        It counts all lines before, so it is for error messages only.
         """
         with self._opened() as (_, file):
             line = 1
@@ -117,7 +117,7 @@ class TextSource:
         return line
 
     def estimated_lines(self) -> int:
-        """About how many lines there are, judged by the first ones; 0 for compressed files."""
+        """An estimate of the number of lines from the first ones; 0 for compressed files."""
         if self.magic() in _ZIPS or self.magic()[:2] == _GZIP:
             return 0
         with self.path.open("rb") as file:
@@ -157,7 +157,7 @@ class TextSource:
                     yield raw, raw
         except (zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError) as error:
             raise CelrecError(f"{self}: damaged archive ({error}); get the file again") from error
-        except (RuntimeError, NotImplementedError) as error:  # encrypted, or packed by exotic means
+        except (RuntimeError, NotImplementedError) as error:  # encrypted, or unusual compression
             raise CelrecError(f"{self}: cannot unpack ({error}); unpack it by hand") from error
         except OSError as error:
             raise CelrecError(f"{self}: cannot read ({error.strerror or error})") from error
@@ -176,7 +176,7 @@ class TextSource:
 
 
 def _last_line_end(data: bytes, quoted: bool) -> int:
-    """Where the last whole line of `data` ends."""
+    """The end of the last whole line of `data`."""
     if not quoted or b'"' not in data:
         return data.rfind(b"\n") + 1
     # A line break ends a record only after an even number of quotes; a doubled quote adds two.

@@ -1,4 +1,4 @@
-"""Id to vector: one method per file, one interface, one registry, the memory report."""
+"""Embedding methods, which map ids to vectors: one method per file, and their registry."""
 
 from celrec.runtime.lazy_exports import lazy_exports
 

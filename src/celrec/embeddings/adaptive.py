@@ -1,4 +1,4 @@
-"""A row of its own for the warmest ids, hashed rows for all others."""
+"""AdaptEmb: private rows for frequent ids, hashed rows for all others."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from celrec.embeddings.embedding import Memory, SharedRows, Traits
-from celrec.embeddings.hashing import mixed
-from celrec.embeddings.id_rows import narrowest
+from celrec.embeddings.hashing import hash_ids
+from celrec.embeddings.id_rows import narrowest_dtype
 from celrec.embeddings.row_state import copy_rows
 from celrec.errors import CelrecError
 
@@ -18,15 +18,14 @@ _MOST = torch.iinfo(torch.int32).max
 
 
 class AdaptiveEmbedding(SharedRows):
-    """Half of the rows are private, each for one warm id; the others are shared by hash.
+    """Half of the rows are private, each for one frequent id; the others are shared by hash.
 
-    The row of an id without a private one is hash(id) mod ⌈rows / 2⌉; private rows
-    come after these. Nobody has a private row at first. `promote` gives them to ids
-    that are known to be warm. Where they are not known beforehand, `promote_above`
-    says after how many lookups in training `adapt` promotes an id, the most frequent
-    first, while there are free rows.
+    An id without a private row has row hash(id) mod ⌈rows / 2⌉; the private rows follow. At
+    first no id has a private row. `promote` assigns them to ids that are known to be frequent.
+    With `promote_above`, lookups in training are counted instead, and `adapt` promotes ids
+    looked up more often than that, the most frequent first, while private rows are free.
 
-    An unseen id is hashed like any other and never promoted.
+    An unseen id is hashed like any other and is never promoted.
 
     >>> table = AdaptiveEmbedding(1000, 4, rows=10)
     >>> before = table(torch.tensor(7))
@@ -42,9 +41,9 @@ class AdaptiveEmbedding(SharedRows):
     traits = Traits(low_time=True, low_memory=True, incremental=True)
 
     own: Tensor
-    """1 + the private row of every id, 0 if it has none; in the last place that of unseen ids."""
+    """1 + the private row of every id, 0 if it has none; the last entry is for unseen ids."""
     lookups: Tensor | None
-    """How often each id was looked up, if `promote_above` is set."""
+    """The lookups of each id in training, if `promote_above` is set."""
 
     def __init__(
         self,
@@ -66,7 +65,7 @@ class AdaptiveEmbedding(SharedRows):
         self.shared_rows = rows - self.private_rows
         self.weight = nn.Parameter(torch.empty(rows, embedding_dim, device=device, dtype=dtype))
         nn.init.normal_(self.weight, std=embedding_dim**-0.5)
-        index = narrowest(self.private_rows + 1)
+        index = narrowest_dtype(self.private_rows + 1)
         self.register_buffer("own", torch.zeros(num_embeddings + 1, dtype=index, device=device))
         lookups = None
         if promote_above is not None:
@@ -74,47 +73,47 @@ class AdaptiveEmbedding(SharedRows):
         self.register_buffer("lookups", lookups)
 
     @property
-    def watches(self) -> bool:
-        """Where it counts lookups."""
+    def observes_lookups(self) -> bool:
+        """True if lookups are counted."""
         return self.lookups is not None
 
     @property
     def num_rows(self) -> int:
-        """The shared rows, and the private ones that somebody has."""
+        """The shared rows and the private rows in use."""
         return self.shared_rows + int(self.own.max())
 
     @property
     def free_rows(self) -> int:
-        """How many private rows nobody has."""
+        """The private rows that are not in use."""
         return len(self.weight) - self.num_rows
 
     def row_of(self, ids: Tensor) -> Tensor:
         """The private row of an id, or hash(id) mod the shared rows."""
         own = self._own(ids)
-        shared = mixed(ids, self.seed) % self.shared_rows
+        shared = hash_ids(ids, self.seed) % self.shared_rows
         return torch.where(own > 0, own + (self.shared_rows - 1), shared)
 
     def private(self, ids: Tensor) -> Tensor:
-        """Which of `ids` have a row of their own."""
+        """Which of `ids` have a private row."""
         return self._own(ids) > 0
 
     def vectors(self, ids: Tensor) -> Tensor:
-        """The rows of `ids`, whose lookups are counted in training if they have to be."""
+        """The rows of `ids`; in training lookups are counted if `promote_above` is set."""
         if self.training and torch.is_grad_enabled() and not torch.compiler.is_compiling():
             self.observe(ids)
         return super().vectors(ids)
 
     @torch.no_grad()
     def promote(self, ids: Tensor, optimizer: Optimizer | None = None) -> None:
-        """Give each of `ids`, warmest first, a free private row with a copy of its shared one.
+        """Give each of `ids` a free private row, a copy of its shared row.
 
-        Vectors are the same just after as just before; the optimiser's state goes along.
+        Vectors do not change, and the optimiser state is copied with the rows.
         """
         first = self.num_rows
         if len(ids) > self.free_rows:
             raise CelrecError(
-                f"ids: {len(ids)} are to be promoted, but only {self.free_rows} private rows are "
-                "free; pass fewer ids or raise rows"
+                f"ids: cannot promote {len(ids)}, only {self.free_rows} private rows are free; "
+                "pass fewer ids or raise rows"
             )
         known = (ids >= 0) & (ids < self.num_embeddings) & ~self.private(ids)
         if not bool(known.all()):
@@ -122,14 +121,14 @@ class AdaptiveEmbedding(SharedRows):
                 f"ids: {int(ids[~known][0])} is unknown or has a private row already; leave it out"
             )
         if len(torch.unique(ids)) < len(ids):
-            raise CelrecError("ids: one is named twice; name each id once")
+            raise CelrecError("ids: an id occurs twice; pass each id once")
         target = torch.arange(first, first + len(ids), device=ids.device)
         copy_rows(self.weight, self.row_of(ids), target, optimizer)
         self.own[ids] = (target - (self.shared_rows - 1)).to(self.own.dtype)
 
     @torch.no_grad()
     def observe(self, ids: Tensor) -> None:
-        """Count lookups, if `promote_above` is set; compiled code has to call it itself."""
+        """Count lookups if `promote_above` is set; compiled code must call it explicitly."""
         if self.lookups is None:
             return
         known = (ids >= 0) & (ids < self.num_embeddings)
@@ -139,7 +138,7 @@ class AdaptiveEmbedding(SharedRows):
         self.lookups[found] = (self.lookups[found] + times).clamp(max=_MOST).int()
 
     def adapt(self, optimizer: Optimizer | None = None) -> None:
-        """Promote ids looked up more than `promote_above` times, as far as rows are free."""
+        """Promote ids looked up more than `promote_above` times while private rows are free."""
         free = self.free_rows
         if self.lookups is None or self.promote_above is None or not free:
             return
@@ -149,25 +148,25 @@ class AdaptiveEmbedding(SharedRows):
 
     @torch.no_grad()
     def grow(self, num_embeddings: int) -> None:
-        """New ids have no private row."""
+        """Raise the number of ids; new ids have no private row."""
         more = num_embeddings - self.num_embeddings
-        self._grown(num_embeddings)
+        self._grow_ids(num_embeddings)
         self.own = torch.cat([self.own, self.own.new_zeros(more)])
         if self.lookups is not None:
             self.lookups = torch.cat([self.lookups, self.lookups.new_zeros(more)])
 
     def settings(self) -> dict[str, Any]:
-        """See `Embedding`."""
+        """Constructor arguments of a table of the same shape."""
         own = {"rows": len(self.weight), "promote_above": self.promote_above, "seed": self.seed}
         return {**super().settings(), **own}
 
     def memory(self, *, training: bool = False) -> Memory:
-        """All rows and each id's private one; for training the counts too."""
+        """The rows, and the private row number of each id; while training also the counts."""
         counts = self.lookups.nbytes if training and self.lookups is not None else 0
         return Memory(self.weight.nbytes, self.own.nbytes + counts)
 
     def extra_repr(self) -> str:
-        """See `nn.Module`."""
+        """The arguments shown by `repr`."""
         used = self.private_rows - self.free_rows
         return f"{super().extra_repr()}, private={used} of {self.private_rows}"
 
@@ -176,7 +175,7 @@ class AdaptiveEmbedding(SharedRows):
         return self.own[torch.where(seen, ids, self.num_embeddings)].long()
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        # A saved table may have grown: its number of ids is that of the saved rows of ids.
+        # The saved table may have more ids: as many as saved rows of ids.
         saved = state_dict.get(f"{prefix}own")
         if saved is not None and len(saved) > len(self.own):
             self.grow(len(saved) - 1)

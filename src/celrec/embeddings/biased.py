@@ -1,4 +1,4 @@
-"""Shared rows with a scalar of one's own."""
+"""A bias per id next to the vectors of another table."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from celrec.embeddings.embedding import Embedding, Memory, Traits
 
 
 class BiasedEmbedding(Embedding):
-    """The vectors of another table, with a bias of each id's own as one more column, the last.
+    """The vectors of another table with one more column, the last: a bias per id.
 
-    A bias is a table too, and is counted: four bytes for every id, and for
-    unseen ones, whose bias is 0 unless something else is learned.
+    Biases count as memory: four bytes for every id and for unseen ids, whose bias starts at 0.
 
     >>> from celrec.embeddings.clustered import ClusteredEmbedding
     >>> table = BiasedEmbedding(ClusteredEmbedding(5, 2, max_clusters=2))
@@ -29,69 +28,69 @@ class BiasedEmbedding(Embedding):
 
     def __init__(self, rows: Embedding) -> None:
         super().__init__(rows.num_embeddings, rows.embedding_dim + 1, rows.padding_idx)
-        self.rows, self.prepared_with = rows, rows.prepared_with
+        self.rows, self.preparation_bytes = rows, rows.preparation_bytes
         like = next(rows.parameters())
         self.bias = nn.Parameter(like.new_zeros(rows.num_embeddings + 1))
 
     def vectors(self, ids: Tensor) -> Tensor:
-        """The rows of `ids`, and their biases."""
+        """The vectors of `ids`, followed by their biases."""
         seen = (ids >= 0) & (ids < self.num_embeddings)
         bias = self.bias[torch.where(seen, ids, self.num_embeddings)]
         return torch.cat([self.rows.vectors(ids), bias.unsqueeze(-1)], -1)
 
     @property
     def traits(self) -> Traits:  # type: ignore[override]
-        """Those of the rows, which biases do not change."""
+        """The traits of the inner table."""
         return self.rows.traits
 
     def adapt(self, optimizer: Optimizer | None = None) -> None:
-        """As the rows have it."""
+        """Adapt the inner table."""
         self.rows.adapt(optimizer)
 
     def penalty(self) -> Tensor | None:
-        """As the rows have it."""
+        """The penalty of the inner table."""
         return self.rows.penalty()
 
     @contextmanager
     def as_served(self) -> Iterator[None]:
-        """As the rows have it."""
+        """Inside the block, ids have the vectors that they will be served with."""
         with self.rows.as_served():
             yield
 
     def settled(self) -> Embedding:
-        """With what is left of the rows."""
+        """The table itself, with its inner table settled."""
         self.rows = self.rows.settled()
         return self
 
     def non_negative_parameters(self) -> list[nn.Parameter]:
-        """Those of the rows, and the biases."""
+        """Those of the inner table, and the biases."""
         return [*self.rows.non_negative_parameters(), self.bias]
 
     @property
-    def watches(self) -> bool:
-        """As the rows have it."""
-        return self.rows.watches
+    def observes_lookups(self) -> bool:
+        """Whether lookups change the inner table."""
+        return self.rows.observes_lookups
 
     @property
     def num_rows(self) -> int:
-        """Those of the rows."""
+        """The rows of the inner table."""
         return self.rows.num_rows
 
     @property
     def overrun(self) -> float:
-        """That of the rows: nobody asks for biases by the row."""
+        """The overrun of the inner table, since its size is the one requested."""
         return self.rows.overrun
 
     @torch.no_grad()
     def grow(self, num_embeddings: int) -> None:
-        """New ids begin with the bias of unseen ones."""
+        """Raise the number of ids; new ids start with the bias of unseen ids."""
         self.rows.grow(num_embeddings)
         more = num_embeddings - self.num_embeddings
-        self._grown(num_embeddings)
+        self._grow_ids(num_embeddings)
         self.bias.data = torch.cat([self.bias, self.bias[-1:].expand(more)])
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        # A saved table may have grown: its number of ids is that of the saved biases.
+        # The saved table may have more ids: as many as saved biases.
         saved = state_dict.get(f"{prefix}bias")
         if saved is not None and len(saved) != len(self.bias):
             self.bias.data = self.bias.new_zeros(len(saved))
@@ -99,10 +98,10 @@ class BiasedEmbedding(Embedding):
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def settings(self) -> dict[str, Any]:
-        """The table that it is made from."""
+        """Constructor arguments: the inner table."""
         return {"rows": self.rows}
 
     def memory(self, *, training: bool = False) -> Memory:
-        """Of the rows, and of the biases."""
+        """The memory of the inner table and of the biases."""
         rows = self.rows.memory(training=training)
         return Memory(rows.table + self.bias.nbytes, rows.index)

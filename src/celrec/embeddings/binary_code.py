@@ -1,17 +1,17 @@
-"""Sums of rows that the bits of an id choose."""
+"""Binary code hashing: sums of rows that are selected by the bits of an id."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate, count
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
 
-from celrec.embeddings.embedding import Embedding, Memory, Traits
-from celrec.embeddings.hashing import mixed
-from celrec.embeddings.id_rows import narrowest
+from celrec.embeddings.embedding import Embedding, Memory, TableOptions, Traits, table_options
+from celrec.embeddings.hashing import hash_ids
+from celrec.embeddings.id_rows import narrowest_dtype
 from celrec.errors import CelrecError
 
 _BITS = 62
@@ -21,21 +21,20 @@ _HALF = 31
 class BinaryCodeEmbedding(Embedding):
     """Binary code hashing: v(id) = Σ_b table_b[block b of the bits of code(id)].
 
-    The code is a seeded bijection of the numbers of L bits, so no two ids below 2^L
-    have the same rows. Its bits are split into blocks, `succession`: of consecutive
-    bits, or `skip`: dealt out to the blocks in turn. A block of w bits has a table of
-    2^w rows to itself. Other ids, negative ones too, are taken modulo 2^L.
+    The code is a seeded bijection on L-bit integers, so no two ids below 2^L select the same
+    rows. Its bits are split into blocks: of consecutive bits (`succession`), or distributed
+    round-robin (`skip`). A block of w bits has its own table of 2^w rows. Other ids, negative
+    ones included, are reduced modulo 2^L.
 
-    With `numbered`, the code of an id is a number that `set_numbers` tells and that is held
-    for each id, at first the id itself: for ids whose numbers mean something, such as those
-    that a catalogue was written in the order of. High bits are then what neighbours share.
+    With `numbered`, the code of an id is a number set by `set_numbers` and stored per id, by
+    default the id itself. This suits ids with meaningful numbers, such as the order of a
+    catalogue: neighbours share the high bits.
 
-    L is ⌈log2 `num_embeddings`⌉, at least 1. Blocks are as equal as can be, or two of any
-    widths, narrow ones first; of all those with at least `rows` rows in all the one with the
-    fewest is taken, and the one with the most where none has as many. So there are never
-    fewer rows than about 2·L.
+    L is ⌈log2 `num_embeddings`⌉, at least 1. Candidate splits are equal blocks, or two blocks of
+    any widths, narrow ones first. Of the splits with at least `rows` rows in total the smallest
+    is used; if there is none, the largest. So there are never fewer rows than about 2·L.
 
-    `widths` takes the place of this rule; a table that has grown needs it to be made again.
+    `widths` overrides this rule, as is needed to recreate a table that has grown.
 
     Yan et al., Binary Code based Hash Embedding for Web-scale Applications, CIKM 2021.
 
@@ -59,10 +58,9 @@ class BinaryCodeEmbedding(Embedding):
         widths: Sequence[int] | None = None,
         numbered: bool = False,
         seed: int = 0,
-        padding_idx: int | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        **options: Unpack[TableOptions],
     ) -> None:
+        padding_idx, device, dtype = table_options(**options)
         super().__init__(num_embeddings, embedding_dim, padding_idx, rows)
         if split not in ("succession", "skip"):
             raise CelrecError(f"split must be succession or skip, not {split!r}")
@@ -70,14 +68,14 @@ class BinaryCodeEmbedding(Embedding):
         self.bits = sum(self.widths)
         if min(self.widths, default=0) < 1 or self.bits > _BITS:
             raise CelrecError(
-                f"widths must be positive and {_BITS} bits together at most, not {self.widths}"
+                f"widths must be positive and sum to at most {_BITS} bits, not {self.widths}"
             )
         self.split, self.seed, self.numbered = split, seed, numbered
         number = None
         if numbered:
-            number = torch.arange(num_embeddings, device=device).to(narrowest(2**self.bits))
+            number = torch.arange(num_embeddings, device=device).to(narrowest_dtype(2**self.bits))
         self.register_buffer("number", number)
-        draws = mixed(torch.arange(4, device="cpu"), seed).tolist()
+        draws = hash_ids(torch.arange(4, device="cpu"), seed).tolist()
         self._offset, *factors = draws
         self._factors = [factor | 1 for factor in factors]
         self._runs = _dealt(self.widths) if split == "skip" else _consecutive(self.widths)
@@ -88,9 +86,9 @@ class BinaryCodeEmbedding(Embedding):
 
     @torch.no_grad()
     def set_numbers(self, numbers: Tensor) -> None:
-        """Let the codes be these, one for each id, below 2^L."""
+        """Set the code of each id, a number below 2^L."""
         if self.number is None:
-            raise CelrecError("numbered is False, so the codes are hashes; make it with True")
+            raise CelrecError("numbered is False, so codes are hashes; create it with True")
         if numbers.shape != self.number.shape:
             raise CelrecError(
                 f"numbers must be one for each of {self.num_embeddings:,} ids, "
@@ -103,7 +101,7 @@ class BinaryCodeEmbedding(Embedding):
         self.number.copy_(numbers)
 
     def code(self, ids: Tensor) -> Tensor:
-        """The bits of each id, as one integer."""
+        """The code of each id as an integer of L bits."""
         mask = 2**self.bits - 1
         if self.number is not None:
             seen = (ids >= 0) & (ids < self.num_embeddings)
@@ -111,7 +109,7 @@ class BinaryCodeEmbedding(Embedding):
             return torch.where(seen, known, ids.long() & mask)
         code: Tensor = ((ids.long() & mask) + self._offset) & mask
         for factor in self._factors:
-            # All bits at once would not fit in 63 bits.
+            # In two halves, since the whole product would not fit in 63 bits.
             low = (code & (2**_HALF - 1)) * factor
             high = ((code >> _HALF) * factor & (mask >> _HALF)) << _HALF
             code = (low + high) & mask
@@ -119,7 +117,7 @@ class BinaryCodeEmbedding(Embedding):
         return code
 
     def rows_of(self, ids: Tensor) -> Tensor:
-        """The rows of `weight` that are added up for each id: one more axis, one for each block."""
+        """The rows of `weight` that are summed for each id; the last axis runs over blocks."""
         code = self.code(ids)
         rows = []
         first = 0
@@ -141,19 +139,19 @@ class BinaryCodeEmbedding(Embedding):
 
     @torch.no_grad()
     def grow(self, num_embeddings: int) -> None:
-        """Nothing but the number changes; ids from 2^L on share all rows with earlier ones."""
+        """Raise the number of ids; ids from 2^L on share all rows with earlier ones."""
         before = self.num_embeddings
-        self._grown(num_embeddings)
+        self._grow_ids(num_embeddings)
         if self.number is not None:
             new = torch.arange(before, num_embeddings, device=self.number.device)
             more = (new & (2**self.bits - 1)).to(self.number)
             self.number = torch.cat([self.number, more])
 
     def settings(self) -> dict[str, Any]:
-        """See `Embedding`."""
+        """Constructor arguments of a table of the same shape."""
         return {
             **super().settings(),
-            "rows": self.rows_asked,
+            "rows": self.rows_requested,
             "split": self.split,
             "widths": list(self.widths),
             "numbered": self.numbered,
@@ -161,12 +159,12 @@ class BinaryCodeEmbedding(Embedding):
         }
 
     def memory(self, *, training: bool = False) -> Memory:
-        """The rows, and numbers where ids are not their own."""
+        """The rows, and the stored numbers if there are any."""
         del training
         return Memory(self.weight.nbytes, 0 if self.number is None else self.number.nbytes)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        # A saved table may have grown: its number of ids is that of the saved numbers.
+        # The saved table may have more ids: as many as saved numbers.
         saved = state_dict.get(f"{prefix}number")
         if saved is not None and self.number is not None and len(saved) != len(self.number):
             self.number = self.number.new_zeros(len(saved))
@@ -174,12 +172,12 @@ class BinaryCodeEmbedding(Embedding):
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def extra_repr(self) -> str:
-        """See `nn.Module`."""
+        """The arguments shown by `repr`."""
         return f"{super().extra_repr()}, bits={'+'.join(str(width) for width in self.widths)}"
 
 
 def _chosen(num_embeddings: int, rows: int) -> list[int]:
-    """The widths of the blocks, narrow ones first: see the class."""
+    """The widths of the blocks, narrow ones first, by the rule of `BinaryCodeEmbedding`."""
     bits = max(1, (num_embeddings - 1).bit_length())
     splits = [[narrow, bits - narrow] for narrow in range(1, bits // 2 + 1)]
     for blocks in range(1, bits + 1):
@@ -194,12 +192,12 @@ def _rows(widths: Sequence[int]) -> int:
 
 
 def _consecutive(widths: list[int]) -> list[list[tuple[int, int]]]:
-    """The bits of each block as runs (first bit, how many): one run each."""
+    """The bits of each block as runs (first bit, length): one run per block."""
     return [[run] for run in zip(accumulate(widths, initial=0), widths, strict=False)]
 
 
 def _dealt(widths: list[int]) -> list[list[tuple[int, int]]]:
-    """The bits of each block as runs, dealt out in turn to those that have room."""
+    """The bits of each block as runs of one bit, distributed round-robin."""
     bits = count()
     runs: list[list[tuple[int, int]]] = [[] for _ in widths]
     for turn in range(max(widths)):

@@ -1,38 +1,37 @@
-"""Columns that are the sum of a cluster's row and a hashed row."""
+"""Clustered compositional embeddings: sums of a cluster's row and a hashed row."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Generator, Tensor, nn
 from torch.optim import Optimizer
 
-from celrec.embeddings.embedding import Embedding, Memory, Traits
-from celrec.embeddings.hashing import mixed
-from celrec.embeddings.id_rows import narrowest
+from celrec.embeddings.embedding import Embedding, Memory, TableOptions, Traits, table_options
+from celrec.embeddings.hashing import hash_ids
+from celrec.embeddings.id_rows import narrowest_dtype
 from celrec.embeddings.kmeans import k_means, nearest
 from celrec.embeddings.row_state import reset_state
 from celrec.errors import CelrecError
 
 _SAMPLE = 64
-"""Ids per centroid that k-means looks at."""
+"""Ids per centroid in the sample for k-means."""
 _BITS = 2**31 - 1
 _BLOCK = 2**16
-"""Ids whose vectors are held at once."""
+"""Ids whose vectors are computed at once."""
 
 
 class CceEmbedding(Embedding):
     """Clustered compositional embeddings: each column is T₀[h₀(id)] + T₁[h₁(id)].
 
-    A vector is made of `chunks` columns with tables of their own, half of the rows
-    in each of both (by default 4 chunks, or the largest divisor of the dimension below).
-    At first h₀ and h₁ are random hashes. `recluster` makes the vectors of all ids anew:
-    T₀ are the centroids of the columns, h₀ is the nearest one, h₁ another random hash,
-    and T₁ the mean of what the centroids leave over in each bucket. `adapt` does so at
-    every `every`-th call, `times` times in all; training should go on for a while after.
+    A vector has `chunks` columns (default: 4, or the next smaller divisor of the dimension), each
+    with its own T₀ and T₁ of half of the rows. At first h₀ and h₁ are random hashes. `recluster`
+    replaces them: T₀ becomes the k-means centroids of the column, h₀ the nearest centroid, h₁
+    a new random hash, and T₁ the mean residual of each bucket. `adapt` reclusters at every
+    `every`-th call, `times` times in total; training should continue for a while afterwards.
 
-    h₀ is stored for every id and h₁ is not. The h₀ of an unseen id is a random hash.
+    h₀ is stored for every id, h₁ is computed. The h₀ of an unseen id is a random hash.
 
     >>> table = CceEmbedding(1000, 8, rows=10)
     >>> table.chunks, table.clusters.shape, table.rest.shape
@@ -50,7 +49,7 @@ class CceEmbedding(Embedding):
     """T₁, likewise."""
     pointer: Tensor
     """h₀ of every id in every column."""
-    _shift: Tensor  # what is added to ids before they are hashed, for h₀ and for h₁, by column
+    _shift: Tensor  # added to ids before hashing, for h₀ and h₁, per column
     _calls: Tensor
     _done: Tensor
 
@@ -64,10 +63,9 @@ class CceEmbedding(Embedding):
         every: int = 10,
         times: int = 6,
         seed: int = 0,
-        padding_idx: int | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        **options: Unpack[TableOptions],
     ) -> None:
+        padding_idx, device, dtype = table_options(**options)
         super().__init__(num_embeddings, embedding_dim, padding_idx, rows)
         if chunks is None:
             chunks = next(c for c in (4, 3, 2, 1) if embedding_dim % c == 0)
@@ -84,16 +82,16 @@ class CceEmbedding(Embedding):
             for height in self._heights
         )
         for table in (self.clusters, self.rest):
-            nn.init.normal_(table, std=(2 * embedding_dim) ** -0.5)  # two of them are added up
+            nn.init.normal_(table, std=(2 * embedding_dim) ** -0.5)  # the sum has variance 1/dim
         for name in ("_calls", "_done"):
             self.register_buffer(name, torch.zeros((), dtype=torch.int64, device=device))
         shift = torch.stack([self._drawn(0), self._drawn(1)])
         self.register_buffer("_shift", shift.to(self.clusters.device))
         ids = torch.arange(num_embeddings, device=device)
-        self.register_buffer("pointer", self._hashed(ids).to(narrowest(self._heights[0])))
+        self.register_buffer("pointer", self._hashed(ids).to(narrowest_dtype(self._heights[0])))
 
     def vectors(self, ids: Tensor) -> Tensor:
-        """The columns of `ids`, side by side."""
+        """The columns of `ids`, concatenated."""
         seen = (ids >= 0) & (ids < self.num_embeddings)
         stored = self.pointer[torch.where(seen, ids, 0)].long()
         cluster = torch.where(seen.unsqueeze(-1), stored, self._hashed(ids))
@@ -104,7 +102,7 @@ class CceEmbedding(Embedding):
         return (first + second).view(*ids.shape, self.embedding_dim)
 
     def adapt(self, optimizer: Optimizer | None = None) -> None:
-        """Recluster, if it is time to."""
+        """Recluster at every `every`-th call, up to `times` times."""
         if int(self._done) >= self.times:
             return
         self._calls += 1
@@ -113,13 +111,13 @@ class CceEmbedding(Embedding):
 
     @torch.no_grad()
     def recluster(self, optimizer: Optimizer | None = None) -> None:
-        """Make vectors like the present ones from clusters of them and new hashed rows.
+        """Approximate the current vectors by new clusters and new hashed rows.
 
-        If no parameter was below 0, none is after. The optimiser forgets the parameters.
+        Non-negative parameters stay non-negative. The optimiser state of both tables is reset.
         """
         self._done += 1
         generator = Generator(self.clusters.device)
-        generator.manual_seed(int(mixed(self._done, self.seed)))
+        generator.manual_seed(int(hash_ids(self._done, self.seed)))
         non_negative = all(bool((table >= 0).all()) for table in self.parameters())
         for column in range(self.chunks):
             self._recluster(column, generator, non_negative=non_negative)
@@ -128,25 +126,25 @@ class CceEmbedding(Embedding):
 
     @torch.no_grad()
     def grow(self, num_embeddings: int) -> None:
-        """New ids keep the hashes that they had while they were unseen."""
+        """Raise the number of ids; new ids keep the hashes that they had as unseen ids."""
         before = self.num_embeddings
-        self._grown(num_embeddings)
+        self._grow_ids(num_embeddings)
         new = torch.arange(before, num_embeddings, device=self.pointer.device)
         self.pointer = torch.cat([self.pointer, self._hashed(new).to(self.pointer.dtype)])
 
     def settings(self) -> dict[str, Any]:
-        """See `Embedding`."""
+        """Constructor arguments of a table of the same shape."""
         own = {"chunks": self.chunks, "every": self.every, "times": self.times, "seed": self.seed}
-        return {**super().settings(), "rows": self.rows_asked, **own}
+        return {**super().settings(), "rows": self.rows_requested, **own}
 
     def memory(self, *, training: bool = False) -> Memory:
-        """Both tables, the pointers and the hashes; for training two counts too."""
+        """Both tables, the pointers and the hash seeds; while training also two counters."""
         counts = self._calls.nbytes + self._done.nbytes if training else 0
         index = self.pointer.nbytes + self._shift.nbytes + counts
         return Memory(self.clusters.nbytes + self.rest.nbytes, index)
 
     def extra_repr(self) -> str:
-        """See `nn.Module`."""
+        """The arguments shown by `repr`."""
         return f"{super().extra_repr()}, chunks={self.chunks}"
 
     def _recluster(self, column: int, generator: Generator, *, non_negative: bool) -> None:
@@ -156,17 +154,17 @@ class CceEmbedding(Embedding):
         )
         shift = self._drawn(1 + int(self._done)).to(self._shift.device)[column]
         sums, sizes = centroids.new_zeros(height, width), centroids.new_zeros(height, 1)
-        everyone = torch.arange(self.num_embeddings, device=self.pointer.device)
-        for ids in torch.split(everyone, _BLOCK):
+        all_ids = torch.arange(self.num_embeddings, device=self.pointer.device)
+        for ids in torch.split(all_ids, _BLOCK):
             vectors = self._column(ids, column)
             cluster, _ = nearest(vectors, centroids)
             bucket = self._hash(ids, shift, height)
             sums.index_add_(0, bucket, vectors - centroids[cluster])
             sizes += torch.bincount(bucket, minlength=height).unsqueeze(1)
             self.pointer[ids, column] = cluster.to(self.pointer.dtype)
-        rest = sums / sizes.clamp(min=1)  # 0 in a bucket without ids
+        rest = sums / sizes.clamp(min=1)  # 0 in an empty bucket
         if non_negative:
-            # Sums stay the same while there is something that the centroids can give.
+            # Move a constant from the centroids to the residuals; sums stay the same.
             lift = torch.minimum(-rest.amin(0).clamp(max=0), centroids.amin(0))
             centroids, rest = centroids - lift, (rest + lift).clamp(min=0)
         for table, new in ((self.clusters, centroids), (self.rest, rest)):
@@ -180,7 +178,7 @@ class CceEmbedding(Embedding):
         return torch.randint(self.num_embeddings, (size,), generator=generator, device=device)
 
     def _column(self, ids: Tensor, column: int) -> Tensor:
-        """One column of the vectors of many ids, in floats wide enough for means."""
+        """One column of the vectors of many ids, in at least single precision."""
         kind = torch.promote_types(self.rest.dtype, torch.float32)
         width = self.rest.shape[1]
         found = [
@@ -189,18 +187,18 @@ class CceEmbedding(Embedding):
         return torch.cat(found).to(kind)
 
     def _drawn(self, draw: int) -> Tensor:
-        """What makes the hashes of one draw unlike those of others, by column."""
-        return mixed(torch.arange(self.chunks) + draw * self.chunks, self.seed + 1)
+        """The hash seeds of a draw, one per column."""
+        return hash_ids(torch.arange(self.chunks) + draw * self.chunks, self.seed + 1)
 
     def _hashed(self, ids: Tensor) -> Tensor:
-        """h₀ of ids that were not clustered."""
+        """The random h₀ of ids that were not clustered."""
         return self._hash(ids.unsqueeze(-1), self._shift[0], self._heights[0])
 
     def _hash(self, ids: Tensor, shift: Tensor, height: int) -> Tensor:
-        return mixed((ids & _BITS) + shift, self.seed) % height
+        return hash_ids((ids & _BITS) + shift, self.seed) % height
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        # A saved table may have grown: its number of ids is that of the saved pointers.
+        # The saved table may have more ids: as many as saved pointers.
         saved = state_dict.get(f"{prefix}pointer")
         if saved is not None and len(saved) > len(self.pointer):
             self.grow(len(saved))

@@ -1,4 +1,4 @@
-"""Ids that share rows in clusters."""
+"""Clustered embeddings: the ids of a cluster share one row."""
 
 from __future__ import annotations
 
@@ -10,22 +10,20 @@ import torch
 from torch import Tensor, nn
 
 from celrec.embeddings.embedding import Memory, SharedRows, Traits
-from celrec.embeddings.id_rows import IdRows, narrowest
+from celrec.embeddings.id_rows import IdRows, narrowest_dtype
 from celrec.errors import CelrecError
 from celrec.runtime.memory_budget import MemoryBudget
 
 
 class ClusteredEmbedding(SharedRows):
-    """A table of `max_clusters` rows, and for every id the cluster whose row it shares.
+    """A table of `max_clusters` rows, and the cluster of every id.
 
-    The vector of id j is B_q(S_q(j)). All ids start in cluster 0; clusters 0 …
-    `num_clusters` − 1 are active, and a split activates the next row as a copy of
-    its parent's. `weight` is allocated once and for all, so an optimiser built on
-    it stays valid. `assignment` is a buffer of the narrowest integers that fit and
-    is saved, moved and exported with the module.
+    The vector of id j is B_q(S_q(j)). All ids start in cluster 0. Clusters 0 …
+    `num_clusters` − 1 are active; a split activates the next row as a copy of its parent's.
+    `weight` is allocated once, so an optimiser built on it stays valid. `assignment` is a buffer
+    of the narrowest integers that fit, saved, moved and exported with the module.
 
-    An unseen id shares the row of the cluster `unseen_cluster`, in training,
-    serving and export alike.
+    An unseen id has the row of `unseen_cluster` in training, serving and export.
 
     >>> table = ClusteredEmbedding(5, 2, max_clusters=3)
     >>> table.split(0, torch.tensor([3, 4]))
@@ -41,9 +39,9 @@ class ClusteredEmbedding(SharedRows):
     traits = Traits(low_time=False, low_memory=True, incremental=True)
 
     assignment: Tensor
-    """The cluster of every id, and in its last place the cluster of unseen ids."""
+    """The cluster of every id; the last entry is the cluster of unseen ids."""
     parent: Tensor
-    """The split tree: the cluster that each was split from, -1 for those of the start."""
+    """The split tree: the cluster that each cluster was split from, -1 for initial ones."""
     _active: Tensor
 
     def __init__(
@@ -65,7 +63,7 @@ class ClusteredEmbedding(SharedRows):
         self.weight = nn.Parameter(
             torch.empty(max_clusters, embedding_dim, device=device, dtype=dtype)
         )
-        index = narrowest(max_clusters)
+        index = narrowest_dtype(max_clusters)
         self.register_buffer(
             "assignment", torch.zeros(num_embeddings + 1, dtype=index, device=device)
         )
@@ -77,21 +75,21 @@ class ClusteredEmbedding(SharedRows):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Rows from N(0, 1/dim): the norm of a row is about 1."""
+        """Initialise rows from N(0, 1/dim), so that their norms are about 1."""
         nn.init.normal_(self.weight, std=self.embedding_dim**-0.5)
 
     def vectors(self, ids: Tensor) -> Tensor:
-        """The rows of the clusters of `ids`, or what a probe puts in their place."""
+        """The rows of the clusters of `ids`, or the vectors of a probe."""
         return super().vectors(ids) if self._probe is None else self._probe(ids)
 
     @property
     def plain(self) -> bool:
-        """See `SharedRows`."""
+        """Whether a lookup only reads rows: no padding and no probe."""
         return super().plain and self._probe is None
 
     @contextmanager
     def probing(self, probe: Callable[[Tensor], Tensor]) -> Iterator[None]:
-        """Let `probe(ids)` make the vectors: how gradients at rows and other rows are tried out."""
+        """Inside the block `probe(ids)` gives the vectors, to evaluate gradients or other rows."""
         self._probe = probe
         try:
             yield
@@ -105,7 +103,7 @@ class ClusteredEmbedding(SharedRows):
 
     @property
     def num_clusters(self) -> int:
-        """How many clusters are active."""
+        """The number of active clusters."""
         return int(self._active)
 
     @property
@@ -115,7 +113,7 @@ class ClusteredEmbedding(SharedRows):
 
     @property
     def unseen_cluster(self) -> int:
-        """The cluster whose row unseen ids share."""
+        """The cluster of unseen ids."""
         return int(self.assignment[-1])
 
     @unseen_cluster.setter
@@ -124,7 +122,7 @@ class ClusteredEmbedding(SharedRows):
         self.assignment[-1] = cluster
 
     def sizes(self) -> Tensor:
-        """How many ids each active cluster has."""
+        """The number of ids in each active cluster."""
         return torch.bincount(self.assignment[:-1].long(), minlength=self.num_clusters)
 
     def members(self, cluster: int) -> Tensor:
@@ -136,7 +134,7 @@ class ClusteredEmbedding(SharedRows):
     def split(self, cluster: int, leaving: Tensor) -> int:
         """Move the ids `leaving` from `cluster` to a new one with a copy of its row.
 
-        Predictions are the same just after as just before. Gives the new cluster.
+        Predictions do not change. Returns the number of the new cluster.
         """
         self._check_active(cluster)
         seen = (leaving >= 0) & (leaving < self.num_embeddings)
@@ -150,15 +148,15 @@ class ClusteredEmbedding(SharedRows):
 
     @torch.no_grad()
     def open(self, parent: int) -> int:
-        """Activate the next cluster, with a copy of the row of `parent`; gives its number.
+        """Activate the next cluster with a copy of the row of `parent`, and return its number.
 
-        It has no members yet: whoever opens it has to see to that.
+        The new cluster is empty; the caller must assign members to it.
         """
         return self.open_all([parent])[0]
 
     @torch.no_grad()
     def open_all(self, parents: Sequence[int]) -> range:
-        """Activate a cluster for each of some parents, which may be among those just opened."""
+        """Activate one cluster per parent; a parent may be a cluster opened in the same call."""
         first = self.num_clusters
         new = range(first, first + len(parents))
         if new.stop > self.max_clusters:
@@ -174,9 +172,9 @@ class ClusteredEmbedding(SharedRows):
 
     @torch.no_grad()
     def reopen(self, cluster: int, parent: int) -> None:
-        """Begin a cluster without members anew, with a copy of the row of `parent`.
+        """Reuse an empty cluster as a child of `parent`, with a copy of its row.
 
-        What was once split from it counts as split from the one that it came from itself.
+        Clusters that were split from it become children of its previous parent.
         """
         self.parent[self.parent == cluster] = self.parent[cluster].clone()
         self.weight[cluster] = self.weight[parent]
@@ -184,10 +182,10 @@ class ClusteredEmbedding(SharedRows):
 
     @torch.no_grad()
     def merge(self, first: int, second: int) -> None:
-        """Put the members of the later of two clusters in the earlier one, whose row stays.
+        """Merge two clusters; the one with the lower number keeps its number and row.
 
-        The clusters after the one that is gone move up by one; what was split from it
-        counts as split from the other.
+        The clusters after the removed one are renumbered, and its children in the split tree
+        become children of the other.
         """
         self._check_active(first)
         self._check_active(second)
@@ -208,13 +206,13 @@ class ClusteredEmbedding(SharedRows):
 
     @torch.no_grad()
     def assign(self, assignment: Tensor) -> None:
-        """Put every id in the given cluster; each active cluster must get one."""
+        """Assign every id to the given cluster; no active cluster may be empty."""
         self._check_clustering(assignment, self.num_clusters)
         self.assignment[:-1] = assignment
 
     @torch.no_grad()
     def start_from(self, assignment: Tensor) -> None:
-        """Begin anew with a given clustering: all of its clusters active, none with a parent."""
+        """Restart from a given clustering, with all its clusters active and without parents."""
         clusters = int(assignment.max()) + 1 if assignment.numel() else 0
         if clusters > self.max_clusters:
             raise CelrecError(f"{clusters} clusters do not fit in max_clusters={self.max_clusters}")
@@ -225,27 +223,30 @@ class ClusteredEmbedding(SharedRows):
         self.unseen_cluster = 0
 
     def use_budget(self, budget: MemoryBudget) -> None:
-        """See `Embedding`."""
+        """Allocate per-id memory under `budget` from now on."""
         self._ids = IdRows(budget)
-        self.assignment = self._ids.moved_in(self.assignment)
+        self.assignment = self._ids.place(self.assignment)
 
     @torch.no_grad()
     def grow(self, num_embeddings: int) -> None:
-        """Make room for more ids; the new ones begin in the cluster of unseen ids."""
-        self._grown(num_embeddings)
-        self.assignment = self._ids.grown(self.assignment, num_embeddings + 1, self.assignment[-1])
+        """Raise the number of ids; new ids start in the cluster of unseen ids."""
+        self._grow_ids(num_embeddings)
+        self.assignment = self._ids.extended(
+            self.assignment, num_embeddings + 1, self.assignment[-1]
+        )
 
     @torch.no_grad()
     def keep(self, ids: Tensor) -> None:
-        """See `Embedding`. Clusters that lose everybody are closed, and those after them move up.
+        """Remove all ids but these, given in ascending order, and renumber them from 0.
 
-        That of unseen ids stays; if none of these ids is in it, there is room for one that will
-        be, so that no cluster is ever empty. What was split from a closed one counts as split
-        from the one that it came from itself. See `rows_left`.
+        Clusters that become empty are removed and the following ones renumbered, as `kept_rows`
+        says; their children in the split tree become children of their parents. The cluster of
+        unseen ids stays. If none of `ids` is in it, one more id is added to it, so that no
+        cluster is empty.
         """
-        rows = self.rows_left(ids)
+        rows = self.kept_rows(ids)
         places = torch.cat([ids, ids.new_tensor([self.num_embeddings])])
-        self._kept(ids)
+        self._keep_ids(ids)
         number = torch.full((self.max_clusters,), -1, device=rows.device)
         number[rows] = torch.arange(len(rows), device=rows.device)
         parent = self.parent.long()
@@ -254,18 +255,18 @@ class ClusteredEmbedding(SharedRows):
         self.parent.fill_(-1)
         self.parent[: len(rows)] = torch.where(parent >= 0, number[parent], -1)[rows].int()
         self.weight[: len(rows)] = self.weight[rows]
-        self.assignment = self._ids.kept(self.assignment, places)
+        self.assignment = self._ids.selected(self.assignment, places)
         self.assignment.copy_(number[self.assignment.long()])
         self._active.fill_(len(rows))
         alone = not bool((self.assignment[:-1] == self.assignment[-1]).any())
         self.grow(max(len(ids) + alone, self.max_clusters))
 
     def settings(self) -> dict[str, Any]:
-        """See `Embedding`."""
+        """Constructor arguments of a table of the same shape."""
         return {**super().settings(), "max_clusters": self.max_clusters}
 
     def memory(self, *, training: bool = False) -> Memory:
-        """For serving the active rows and the assignment; all that is allocated for training."""
+        """When serving, the active rows and the assignment; while training, all allocations."""
         if not training:
             row = self.embedding_dim * self.weight.element_size()
             return Memory(self.num_clusters * row, self.assignment.nbytes)
@@ -273,14 +274,14 @@ class ClusteredEmbedding(SharedRows):
         return Memory(self.weight.nbytes, index)
 
     def extra_repr(self) -> str:
-        """See `nn.Module`."""
+        """The arguments shown by `repr`."""
         return f"{super().extra_repr()}, clusters={self.num_clusters} of {self.max_clusters}"
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        # A saved table may have grown: its number of ids is that of the saved assignment.
+        # The saved table may have more ids: as many as saved assignment.
         saved = state_dict.get(f"{prefix}assignment")
         if saved is not None and len(saved) != len(self.assignment):
-            self.assignment = self._ids.emptied(self.assignment, len(saved))
+            self.assignment = self._ids.zeros(self.assignment, len(saved))
             self.num_embeddings = len(saved) - 1
         super()._load_from_state_dict(state_dict, prefix, *rest)
 

@@ -1,4 +1,4 @@
-"""Bags of ids that share rows in clusters."""
+"""Bags of ids over a clustered table, like `nn.EmbeddingBag`."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ MODES = ("sum", "mean", "max")
 
 @dataclass(frozen=True, slots=True)
 class Bags:
-    """Ids in a row, padding left out, and the number of the bag that each is in."""
+    """The flat ids of bags, without padding, and the bag of each id."""
 
     ids: Tensor
     bag: Tensor
     count: int
-    """How many bags there are, empty ones included."""
+    """The number of bags, empty ones included."""
 
 
 BagProbe: TypeAlias = Callable[[Bags], Tensor]
-"""From bags to the vector of each of their ids."""
+"""Computes the vector of each id of some bags."""
 
 
 class LooksUpBags(Protocol):
-    """Whatever looks up bags of ids in a clustered table, and lets others be tried out."""
+    """A module that looks up bags of ids in a clustered table, with replaceable vectors."""
 
     @property
     def table(self) -> ClusteredEmbedding:
-        """The table."""
+        """The clustered table."""
 
     def probing(self, probe: BagProbe) -> AbstractContextManager[None]:
-        """Let `probe` make the vectors of all ids."""
+        """Inside the block `probe` gives the vectors of all ids."""
 
 
 class ClusteredEmbeddingBag(nn.Module):
-    """The sum, mean or maximum of the vectors of a bag of ids, as `nn.EmbeddingBag` has it.
+    """The sum, mean or maximum over the vectors of each bag, like `nn.EmbeddingBag`.
 
-    The vectors are those of `table`, a `ClusteredEmbedding`. Bags are the rows of a
-    matrix of ids, or ids in a row with the `offsets` where bags begin. Padding is
-    left out and does not count in a mean; an empty bag gives zeros.
+    Vectors come from `table`, a `ClusteredEmbedding`. Bags are the rows of a matrix of ids, or
+    flat ids with the `offsets` at which bags start. Padding is ignored, also in means; an empty
+    bag gives zeros.
 
     >>> bags = ClusteredEmbeddingBag(ClusteredEmbedding(9, 2, max_clusters=3), mode="sum")
     >>> bags(torch.tensor([[1, 2, 2], [3, 4, 5]])).shape
@@ -75,7 +75,7 @@ class ClusteredEmbeddingBag(nn.Module):
 
     @property
     def num_embeddings(self) -> int:
-        """How many ids there are."""
+        """The number of ids."""
         return self.table.num_embeddings
 
     @property
@@ -85,7 +85,7 @@ class ClusteredEmbeddingBag(nn.Module):
 
     @property
     def padding_idx(self) -> int | None:
-        """The id that is left out of bags."""
+        """The id that is ignored in bags."""
         return self.table.padding_idx
 
     def forward(
@@ -94,16 +94,16 @@ class ClusteredEmbeddingBag(nn.Module):
         offsets: Tensor | None = None,
         per_sample_weights: Tensor | None = None,
     ) -> Tensor:
-        """One vector for each bag."""
+        """One vector per bag."""
         ids = input.long()
         if ids.dim() == 1 and offsets is None:
-            raise CelrecError("offsets are missing: ids in a row need them, a matrix does not")
+            raise CelrecError("offsets are missing: flat ids need them; pass offsets or a matrix")
         if self._probe is not None:
             return self._probed(self._probe, ids, offsets, per_sample_weights)
         rows = self.table.row_of(ids)
         weight: Tensor = self.table.weight
         if self.padding_idx is not None:
-            # Other ids may share the row of the padding: it gets one more, which is left out.
+            # Other ids may share the row of the padding id, so it gets an extra row.
             rows = torch.where(ids == self.padding_idx, len(weight), rows)
             weight = torch.cat([weight, weight.new_zeros(1, self.embedding_dim)])
         return functional.embedding_bag(
@@ -118,9 +118,9 @@ class ClusteredEmbeddingBag(nn.Module):
 
     @contextmanager
     def probing(self, probe: BagProbe) -> Iterator[None]:
-        """Let `probe` make the vectors of all ids of the bags, which are summed up as ever.
+        """Inside the block `probe` gives the vectors of all ids; bags are reduced as usual.
 
-        It may put further axes in front.
+        The probe's result may have further leading axes.
         """
         self._probe = probe
         try:
@@ -129,11 +129,11 @@ class ClusteredEmbeddingBag(nn.Module):
             self._probe = None
 
     def memory(self, *, training: bool = False) -> Memory:
-        """Of the table."""
+        """The memory of the table."""
         return self.table.memory(training=training)
 
     def extra_repr(self) -> str:
-        """See `nn.Module`."""
+        """The arguments shown by `repr`."""
         last = ", include_last_offset=True" if self.include_last_offset else ""
         return f"mode={self.mode!r}{last}"
 

@@ -1,4 +1,4 @@
-"""Vectors composed of one row from each of a few small tables."""
+"""Compositional embeddings: one row from each of a few small tables, combined."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _COMBINE = ("multiply", "add", "concatenate")
 class CompositionalEmbedding(Embedding):
     """Compositional partitions: v(id) = table_1[digit 1] ∘ … ∘ table_k[digit k].
 
-    ∘ multiplies, adds or concatenates (then each table has a k-th of the columns). The
-    digits are those of a shuffled id with radices whose product is above
-    `num_embeddings`, so no two ids have the same rows. With two tables these are the
-    quotient and the remainder of a division: QR.
+    ∘ is a product, a sum or a concatenation (where each table has 1/k of the columns). The
+    digits are those of the shuffled id in a mixed-radix system. The product of the radices is
+    above `num_embeddings`, so no two ids have the same rows. With two tables the digits are
+    the quotient and the remainder of a division (the QR trick).
 
-    k is the smallest number from 2 whose tables fit in `rows`, all as equal in size as
-    can be and together as large as `rows` allows. If none fits, the number of rows is
-    raised until one does: about 3·log3 `num_embeddings` are enough.
+    k is the smallest number of tables, from 2, that fits in `rows`, with tables as equal and as
+    large as possible. If none fits, the number of rows is raised until one does; about
+    3·log3 `num_embeddings` are enough.
 
-    Unseen ids are wrapped around, modulo the product of the radices less 1.
+    Unseen ids wrap around, modulo the product of the radices less 1.
 
     Shi et al., Compositional Embeddings Using Complementary Partitions, KDD 2020.
 
@@ -76,12 +76,11 @@ class CompositionalEmbedding(Embedding):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Vectors with a norm of about 1.
+        """Initialise so that vectors have a norm of about 1.
 
-        Products begin as rows of the first table, from N(0, 1/dim), times factors around
-        1, from U(½, 1½) / √(13/12), whose mean square is 1. Factors around 0 would give
-        products that are almost 0 and hardly learn, above all where they must not be
-        negative.
+        For products, the first table is from N(0, 1/dim) and the factors of the others from
+        U(½, 1½) / √(13/12), whose mean square is 1. Factors around 0 would give products and
+        gradients near 0, above all with a non-negativity constraint.
         """
         variance = 1 / self.embedding_dim
         if self.combine == "add":
@@ -107,27 +106,27 @@ class CompositionalEmbedding(Embedding):
         return flat.view(*ids.shape, self.embedding_dim)
 
     def settings(self) -> dict[str, Any]:
-        """See `Embedding`."""
+        """Constructor arguments of a table of the same shape."""
         return {
             **super().settings(),
-            "rows": self.rows_asked,
+            "rows": self.rows_requested,
             "combine": self.combine,
             "seed": self.seed,
         }
 
     def memory(self, *, training: bool = False) -> Memory:
-        """The tables alone: digits are worked out."""
+        """The tables; digits are computed and not stored."""
         del training
         return Memory(sum(table.nbytes for table in self.tables), 0)
 
     def extra_repr(self) -> str:
-        """See `nn.Module`."""
+        """The arguments shown by `repr`."""
         tables = "+".join(str(radix) for radix in self.radices)
         return f"{super().extra_repr()}, tables={tables}, combine={self.combine}"
 
 
 def _of_rows(num_embeddings: int, rows: int) -> list[int]:
-    """Radices whose sum is `rows`, or as little more as possible."""
+    """Radices whose sum is `rows`, or the smallest possible larger sum."""
     return next(
         radices
         for total in count(rows)
@@ -137,7 +136,7 @@ def _of_rows(num_embeddings: int, rows: int) -> list[int]:
 
 
 def _of_columns(num_embeddings: int, embedding_dim: int, rows: int) -> list[int]:
-    """Radices for tables of a few columns each: all are `rows`, or as little more as possible."""
+    """Equal radices for concatenated tables: `rows`, or the smallest possible larger number."""
     return next(
         [radix] * parts
         for radix in count(rows)

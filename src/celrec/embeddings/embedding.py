@@ -1,4 +1,4 @@
-"""What every embedding method has in common."""
+"""The interface of embedding methods: `Embedding`, `SharedRows`, `Memory` and `Traits`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from celrec.runtime.memory_budget import MemoryBudget
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes of rows and of what leads from an id to its row, never one without the other.
+    """The memory of a table in bytes: its rows, and the index that maps ids to rows.
 
     >>> Memory(table=1024, index=4000)
     Memory(table=1024, index=4000)
@@ -27,52 +27,67 @@ class Memory:
     """
 
     table: int
-    """The vectors."""
+    """Rows or other trained parameters."""
     index: int
-    """Cluster maps, pointers, hash state, counts."""
+    """Cluster assignments, pointers, hash state, counts."""
 
     @property
     def total(self) -> int:
-        """Both together."""
+        """Table and index together."""
         return self.table + self.index
 
 
 class Traits(NamedTuple):
-    """The three ticks of the paper's tables, as far as they are true of what is built here."""
+    """The three properties by which the paper compares methods, as implemented here."""
 
     low_time: bool
-    """The work of training for a lookup does not grow with the number of rows."""
+    """Low time complexity: the training cost of a lookup does not grow with the rows."""
     low_memory: bool
-    """What is held while training is a small part of a full table, whenever few rows are asked
-    for and rows are long."""
+    """Low memory complexity: with few, long rows, training memory is far below a full table's."""
     incremental: bool
-    """Ids that come later can be learned without beginning anew: see `Embedding.grow`."""
+    """Supports incremental training: new ids can be added with `Embedding.grow`."""
 
     @property
     def ticks(self) -> str:
-        """As the paper has them: LTC, LMC, SIT.
+        """LTC, LMC and SIT as in the paper's tables.
 
         >>> Traits(True, True, False).ticks
         '✓✓✗'
         """
-        return "".join("✓" if held else "✗" for held in self)
+        return "".join("✓" if value else "✗" for value in self)
+
+
+class TableOptions(TypedDict, total=False):
+    """Keyword arguments that the constructors of tables have in common."""
+
+    padding_idx: int | None
+    device: torch.device | str | None
+    dtype: torch.dtype | None
+
+
+def table_options(
+    padding_idx: int | None = None,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+) -> tuple[int | None, torch.device | str | None, torch.dtype | None]:
+    """`TableOptions` as a tuple, with their defaults."""
+    return padding_idx, device, dtype
 
 
 class Embedding(nn.Module, ABC):
-    """Id to vector, able to stand where `nn.Embedding` stands.
+    """Maps ids to vectors; a drop-in replacement for `nn.Embedding`.
 
     Ids of any shape give vectors of that shape plus one axis. An id outside
-    0 … `num_embeddings` − 1 is unseen and gets a finite vector all the same, by
-    the one policy of the method. The vector of `padding_idx` is zero and takes
-    no gradient.
+    0 … `num_embeddings` − 1 is unseen; each method defines the finite vector that it gets. The
+    vector of `padding_idx` is zero and has no gradient.
 
-    A compressed table is asked to hold no more numbers than so many `rows` would. Where
-    a method cannot be as small as that, `overrun` tells how much larger it is.
+    `rows` is the size of a compressed table: it has at most as many parameters as that many
+    rows. If a method cannot be that small, `overrun` is the ratio by which it is larger.
     """
 
     traits: ClassVar[Traits]
     needs_gradients: ClassVar[bool] = False
-    """Whether it learns from the gradients at its vectors, so that they have to be computed."""
+    """Whether the method uses the gradients of its vectors besides the optimiser's steps."""
 
     def __init__(
         self,
@@ -95,10 +110,10 @@ class Embedding(nn.Module, ABC):
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
         self.padding_idx = padding_idx
-        self.rows_asked = rows
-        """How many rows the table was asked to be as small as, if it was."""
-        self.prepared_with = 0
-        """Bytes that had to be held to prepare the table, and were given up before training."""
+        self.rows_requested = rows
+        """The requested size in rows; None for a table that is not compressed."""
+        self.preparation_bytes = 0
+        """Peak memory of the preparation before training, such as pretraining hash codes."""
 
     def forward(self, ids: Tensor) -> Tensor:
         """The vectors of `ids`."""
@@ -110,71 +125,68 @@ class Embedding(nn.Module, ABC):
 
     @abstractmethod
     def vectors(self, ids: Tensor) -> Tensor:
-        """The vectors of `ids`, padding not yet blanked."""
+        """The vectors of `ids`, before padding is masked."""
 
     @property
-    def watches(self) -> bool:
-        """Whether being looked at in training changes it, beside what its gradients do.
+    def observes_lookups(self) -> bool:
+        """Whether lookups in training change the table besides the gradient steps.
 
-        Several processes that see different samples would come to have different tables.
+        Such a table would differ between data-parallel processes.
         """
         return self.needs_gradients
 
     @property
     def num_rows(self) -> int:
-        """The rows in use, or as many as the numbers of the table would make."""
+        """The rows in use; for tables without rows, their parameters divided by the dimension."""
         size = max(parameter.element_size() for parameter in self.parameters())
         return -(-self.memory().table // (self.embedding_dim * size))
 
     @property
     def overrun(self) -> float:
-        """Bytes of the table over those of the rows that it was asked to be as small as.
-
-        1 where nothing was asked.
-        """
-        if self.rows_asked is None:
+        """The table's bytes divided by those of `rows_requested` rows; 1 without a request."""
+        if self.rows_requested is None:
             return 1.0
         size = max(parameter.element_size() for parameter in self.parameters())
-        return self.memory().table / (self.rows_asked * self.embedding_dim * size)
+        return self.memory().table / (self.rows_requested * self.embedding_dim * size)
 
     def non_negative_parameters(self) -> list[nn.Parameter]:
-        """Those that, where none of their values is below 0, keep all vectors from it.
+        """The parameters to keep non-negative so that all vectors are non-negative.
 
-        All, for methods whose vectors are sums and products of parameters.
+        All parameters, for methods whose vectors are sums and products of them.
         """
         return list(self.parameters())
 
     def adapt(self, optimizer: Optimizer | None = None) -> None:
-        """What has to be done now and then besides the optimiser's steps; here nothing.
+        """Update the table besides the optimiser's steps; by default do nothing.
 
-        Training loops call it some ten times in an epoch, or oftener. The optimiser, if it is
-        given, is told of parameters that came to mean something else.
+        Training loops call it at least ten times per epoch. Where a parameter's value is
+        replaced, the method adjusts the state of `optimizer` too.
         """
 
     @contextmanager
     def as_served(self) -> Iterator[None]:
-        """Within it, ids have the vectors that they will have when training is over."""
+        """Inside the block, ids have the vectors that `settled` will give them."""
         yield
 
     def settled(self) -> Embedding:
-        """What is left when training is over: the table itself, or a smaller one that serves."""
+        """The table for serving, after training: this one, or a smaller one made from it."""
         return self
 
     def penalty(self) -> Tensor | None:
-        """What the method adds to the loss, summed over the data; here nothing."""
+        """The method's own regularisation term, summed over the data; by default None."""
         return None
 
     def use_budget(self, budget: MemoryBudget) -> None:
-        """Let what is held for each id be where a room puts it, from now on."""
+        """Allocate per-id memory under `budget` from now on; by default do nothing."""
 
     def grow(self, num_embeddings: int) -> None:
-        """Make room for more ids, which begin as unseen ones did; vectors stay as they are."""
+        """Raise the number of ids; new ids start with the vector of unseen ids."""
         raise CelrecError(
-            f"{type(self).__name__} cannot take more than its {self.num_embeddings:,} ids, "
-            f"not {num_embeddings:,}; make a new one and train it anew"
+            f"{type(self).__name__} cannot grow from {self.num_embeddings:,} to "
+            f"{num_embeddings:,} ids; create a new table and train it"
         )
 
-    def _grown(self, num_embeddings: int) -> None:
+    def _grow_ids(self, num_embeddings: int) -> None:
         if num_embeddings < self.num_embeddings:
             raise CelrecError(
                 f"num_embeddings can only grow, from {self.num_embeddings:,}, not to "
@@ -183,17 +195,17 @@ class Embedding(nn.Module, ABC):
         self.num_embeddings = num_embeddings
 
     def keep(self, ids: Tensor) -> None:
-        """Let only these ids remain, which ascend, numbered anew from 0; their vectors stay.
+        """Remove all ids but these, given in ascending order, and renumber them from 0.
 
-        So does that of unseen ids. Where the table needs more ids than these, the others begin
-        as unseen ones.
+        Their vectors and that of unseen ids stay the same. If the method needs more ids than
+        these, the additional ones start like unseen ids.
         """
         raise CelrecError(
-            f"{type(self).__name__} cannot drop ids, {len(ids):,} of {self.num_embeddings:,} were "
-            "to be kept; make a new one and train it anew"
+            f"{type(self).__name__} cannot keep only {len(ids):,} of {self.num_embeddings:,} ids; "
+            "create a new table and train it"
         )
 
-    def _kept(self, ids: Tensor) -> None:
+    def _keep_ids(self, ids: Tensor) -> None:
         inside = not len(ids) or bool((ids[0] >= 0) & (ids[-1] < self.num_embeddings))
         if not inside or bool((ids.diff() <= 0).any()):
             raise CelrecError(
@@ -206,7 +218,7 @@ class Embedding(nn.Module, ABC):
         self.num_embeddings = len(ids)
 
     def settings(self) -> dict[str, Any]:
-        """What its class has to be called with to make one of the same shape."""
+        """Constructor arguments of a table of the same shape."""
         return {
             "num_embeddings": self.num_embeddings,
             "embedding_dim": self.embedding_dim,
@@ -215,20 +227,20 @@ class Embedding(nn.Module, ABC):
 
     @abstractmethod
     def memory(self, *, training: bool = False) -> Memory:
-        """Bytes held for serving, or while training; optimiser state not included."""
+        """Memory when serving, or while training, without the optimiser state."""
 
     def extra_repr(self) -> str:
-        """See `nn.Module`."""
+        """The arguments shown by `repr`."""
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
-        over = "" if self.overrun <= 1 else f", {self.overrun:.2f} times what was asked for"
+        over = "" if self.overrun <= 1 else f", {self.overrun:.2f} times the requested size"
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}{over}"
 
 
 class SharedRows(Embedding):
-    """The vector of an id is one row of `weight`: weight[row_of(id)].
+    """An embedding whose vectors are rows of one table: v(id) = weight[row_of(id)].
 
-    Ids with equal rows predict alike, so their interactions can be summed up
-    before training: see `training.collapse`.
+    Ids with the same row get the same predictions, so their interactions can be aggregated into
+    pair statistics before training.
     """
 
     weight: nn.Parameter
@@ -236,26 +248,26 @@ class SharedRows(Embedding):
     @property
     @abstractmethod
     def num_rows(self) -> int:
-        """How many rows are in use; they are the first ones of `weight`."""
+        """The number of rows in use; they are the first ones of `weight`."""
 
     @abstractmethod
     def row_of(self, ids: Tensor) -> Tensor:
-        """The row of each id as int64, any shape, unseen ids included."""
+        """The row of each id as int64, for ids of any shape, unseen ones included."""
 
     @property
     def plain(self) -> bool:
-        """Whether vectors are rows just now, and to look them up does nothing else."""
-        return self.padding_idx is None and not self.watches
+        """Whether a lookup only reads rows: no padding, counts or hooks."""
+        return self.padding_idx is None and not self.observes_lookups
 
-    def rows_left(self, ids: Tensor) -> Tensor:
-        """The rows of these and of unseen ids, ascending: those that `keep` leaves, in front."""
-        left = torch.zeros(len(self.weight), dtype=torch.bool, device=self.weight.device)
-        left[self.row_of(torch.cat([ids, ids.new_full((1,), -1)]))] = True
-        return left.nonzero().squeeze(1)
+    def kept_rows(self, ids: Tensor) -> Tensor:
+        """The rows of `ids` and of unseen ids, ascending; `keep` moves them to the front."""
+        kept = torch.zeros(len(self.weight), dtype=torch.bool, device=self.weight.device)
+        kept[self.row_of(torch.cat([ids, ids.new_full((1,), -1)]))] = True
+        return kept.nonzero().squeeze(1)
 
     def vectors(self, ids: Tensor) -> Tensor:
         """The rows of `ids`."""
         rows = self.row_of(ids)
-        # Gathers and, above all, adds up gradients faster than indexing does.
+        # Faster than indexing, above all in the backward pass.
         flat = self.weight.index_select(0, rows.reshape(-1))
         return flat.view(*rows.shape, self.embedding_dim)

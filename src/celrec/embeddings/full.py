@@ -1,4 +1,4 @@
-"""A row of its own for every id."""
+"""The full table: one row per id."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from celrec.runtime.memory_budget import MemoryBudget
 
 
 class FullEmbedding(SharedRows):
-    """The plain table, with one more row that all unseen ids share.
+    """One row per id, and one more row for all unseen ids.
 
     >>> table = FullEmbedding(10, 4)
     >>> table(torch.tensor([3, -1])).shape
@@ -40,53 +40,56 @@ class FullEmbedding(SharedRows):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Rows from N(0, 1/dim), the one of unseen ids their mean."""
+        """Initialise rows from N(0, 1/dim); the row of unseen ids is their mean."""
         nn.init.normal_(self.weight, std=self.embedding_dim**-0.5)
         self.weight[-1] = self.weight[:-1].mean(0)
 
     @property
     def num_rows(self) -> int:
-        """All of them."""
+        """One row per id, and the row of unseen ids."""
         return self.num_embeddings + 1
 
     def row_of(self, ids: Tensor) -> Tensor:
-        """The id itself, the last row for unseen ones."""
+        """The id itself, or the last row for unseen ids."""
         seen = (ids >= 0) & (ids < self.num_embeddings)
         return torch.where(seen, ids, self.num_embeddings).long()
 
     def use_budget(self, budget: MemoryBudget) -> None:
-        """See `Embedding`."""
+        """Allocate per-id memory under `budget` from now on."""
         self._ids = IdRows(budget)
-        self.weight.data = self._ids.moved_in(self.weight.data)
+        self.weight.data = self._ids.place(self.weight.data)
 
     @torch.no_grad()
     def grow(self, num_embeddings: int) -> None:
-        """New ids begin with a copy of the row that they shared while they were unseen.
+        """Raise the number of ids; new ids start with a copy of the row of unseen ids.
 
-        The parameter stays the same one, but an optimiser's state about it has to be made anew.
+        The parameter object stays the same, but the caller must resize its optimiser state.
         """
-        self._grown(num_embeddings)
-        self.weight.data = self._ids.grown(
+        self._grow_ids(num_embeddings)
+        self.weight.data = self._ids.extended(
             self.weight.data, num_embeddings + 1, self.weight.data[-1]
         )
 
     @torch.no_grad()
     def keep(self, ids: Tensor) -> None:
-        """See `Embedding`. An optimiser's state about the rows has to follow: see `rows_left`."""
-        rows = self.rows_left(ids)
-        self._kept(ids)
-        self.weight.data = self._ids.kept(self.weight.data, rows)
+        """Remove all ids but these, given in ascending order, and renumber them from 0.
+
+        The caller must select `kept_rows` of the optimiser state too.
+        """
+        rows = self.kept_rows(ids)
+        self._keep_ids(ids)
+        self.weight.data = self._ids.selected(self.weight.data, rows)
         self.grow(max(len(ids), 1))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        # A saved table may have grown: its number of ids is that of the saved rows.
+        # The saved table may have more ids: as many as saved rows.
         saved = state_dict.get(f"{prefix}weight")
         if saved is not None and len(saved) != len(self.weight):
-            self.weight.data = self._ids.emptied(self.weight.data, len(saved))
+            self.weight.data = self._ids.zeros(self.weight.data, len(saved))
             self.num_embeddings = len(saved) - 1
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def memory(self, *, training: bool = False) -> Memory:
-        """No index: an id is its own row."""
+        """The rows; there is no index, since an id is its own row."""
         del training
         return Memory(self.weight.nbytes, 0)

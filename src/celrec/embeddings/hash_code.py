@@ -1,4 +1,4 @@
-"""Ids that share rows because they have the same binary code."""
+"""Ids with the same binary hash code share a row."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ import torch
 from torch import Tensor, nn
 
 from celrec.embeddings.embedding import Memory, SharedRows, Traits
-from celrec.embeddings.id_rows import narrowest
+from celrec.embeddings.id_rows import narrowest_dtype
 from celrec.errors import CelrecError
 
-_CHUNK = 1 << 22  # distances at once
+_BLOCK = 1 << 22  # distances computed at once
 
 
 class HashCodeEmbedding(SharedRows):
-    """A row for each of the `rows` most used codes; other codes have the row of the nearest.
+    """One row for each of the `rows` most frequent codes; other codes use the nearest of these.
 
-    The codes come from a network that was trained before, as HashGNN's, and `set_codes`
-    tells them. Nearest is by Hamming distance, ties go to the code that is used more. An
-    unseen id shares the row of the most used code. Until there are codes, ids take the
-    rows in turns.
+    `set_codes` takes the codes, from a network that was trained before, such as HashGNN.
+    Distances are Hamming distances; ties go to the more frequent code. An unseen id has the row
+    of the most frequent code. Before `set_codes`, the row of an id is id mod rows.
 
     >>> table = HashCodeEmbedding(5, 2, rows=2)
     >>> bits = torch.tensor([[0, 0, 0], [1, 1, 1], [0, 0, 0], [1, 1, 1], [0, 0, 1]]).bool()
@@ -49,17 +48,20 @@ class HashCodeEmbedding(SharedRows):
         nn.init.normal_(self.weight, std=embedding_dim**-0.5)
         row = torch.arange(num_embeddings + 1, device=device) % rows
         row[-1] = 0
-        self.register_buffer("row", row.to(narrowest(rows)))
+        self.register_buffer("row", row.to(narrowest_dtype(rows)))
 
     @torch.no_grad()
     def set_codes(self, bits: Tensor, weights: Tensor) -> None:
-        """Let ids share rows by their codes: a line of bits for each id, and how much it is used.
+        """Assign ids to rows by their codes; rows are ordered by the frequency of the codes.
 
-        The rows of the most used codes come first.
+        Args:
+            bits: The code of each id, (ids, code length), as booleans.
+            weights: The frequency of each id.
+
         """
         if bits.dtype != torch.bool or bits.shape[0] != self.num_embeddings or bits.ndim != 2:
             raise CelrecError(
-                f"bits must have a line of booleans for each of {self.num_embeddings:,} ids, "
+                f"bits must have a row of booleans for each of {self.num_embeddings:,} ids, "
                 f"not {bits.dtype} of shape {tuple(bits.shape)}"
             )
         codes, label = torch.unique(bits, dim=0, return_inverse=True)
@@ -69,15 +71,15 @@ class HashCodeEmbedding(SharedRows):
         kept = codes[order[: len(self.weight)]].float() * 2 - 1
         place = torch.empty(len(codes), dtype=torch.int64)
         place[order[: len(kept)]] = torch.arange(len(kept))
-        for others in torch.split(order[len(kept) :], max(1, _CHUNK // len(kept))):
-            # The largest inner product of ±1 is the least distance; argmax takes the first.
+        for others in torch.split(order[len(kept) :], max(1, _BLOCK // len(kept))):
+            # For codes of ±1 the largest inner product is the smallest Hamming distance.
             place[others] = ((codes[others].float() * 2 - 1) @ kept.T).argmax(1)
         self.row[:-1] = place[label].to(self.row)
         self.row[-1] = 0
 
     @property
     def num_rows(self) -> int:
-        """All of them, those that no code has included."""
+        """All rows, also those that no code uses."""
         return len(self.weight)
 
     def row_of(self, ids: Tensor) -> Tensor:
@@ -86,10 +88,10 @@ class HashCodeEmbedding(SharedRows):
         return self.row[torch.where(seen, ids, self.num_embeddings)].long()
 
     def settings(self) -> dict[str, Any]:
-        """See `Embedding`."""
+        """Constructor arguments of a table of the same shape."""
         return {**super().settings(), "rows": len(self.weight)}
 
     def memory(self, *, training: bool = False) -> Memory:
-        """The rows, and the row number of every id; what the network took is gone."""
+        """The rows, and the row number of every id; the network is not needed any more."""
         del training
         return Memory(self.weight.nbytes, self.row.nbytes)

@@ -1,4 +1,4 @@
-"""Hashes and permutations of ids that need no stored state."""
+"""Stateless hashes and permutations of ids."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _MASK = 0x7FFFFFFF
 _GOLDEN = 0x9E3779B1
 
 
-def mixed(ids: Tensor, seed: int) -> Tensor:
-    """31 bits that look random, the same for the same id and seed: multiplications and shifts.
+def hash_ids(ids: Tensor, seed: int) -> Tensor:
+    """A 31-bit hash of each id for a seed, by multiplications and shifts.
 
     >>> import torch
-    >>> int(mixed(torch.tensor(3), 0)) == int(mixed(torch.tensor(3), 1))
+    >>> int(hash_ids(torch.tensor(3), 0)) == int(hash_ids(torch.tensor(3), 1))
     False
     """
-    offset = _GOLDEN * (seed + 1) & _MASK  # of any seed, however large
+    offset = _GOLDEN * (seed + 1) & _MASK  # also for seeds beyond 63 bits
     bits = ((ids.long() & _MASK) + offset) & _MASK
     for multiplier in (0x45D9F3B, 0x2C1B3C6D):
         bits = ((bits ^ (bits >> 16)) * multiplier) & _MASK
@@ -27,13 +27,13 @@ def mixed(ids: Tensor, seed: int) -> Tensor:
 
 
 class PermutedDigits:
-    """Ids to tuples of digits, digit i below `radices[i]`, no two ids with the same tuple.
+    """Shuffled ids in a mixed-radix system: digit i is below `radices[i]`, tuples are unique.
 
-    Dense ids are ordered by appearance, so they are shuffled first: twice
-    x → (a·x + b) mod m with gcd(a, m) = 1. Two steps, since a·x has to fit in 63
-    bits, which keeps a small if m is large. m is the product of the radices less 1:
-    it shares no factor with a radix, else some digits would be the same for every
-    seed. Ids outside 0 … m − 1 are wrapped around, modulo m.
+    Dense ids are ordered by first appearance, so they are shuffled first, by two steps of
+    x → (a·x + b) mod m with gcd(a, m) = 1. Two, because a·x must fit in 63 bits, so a is small
+    if m is large. m is the product of the radices less 1; it has no factor in common with a
+    radix, which would fix some digits for every seed. Ids outside 0 … m − 1 wrap around,
+    modulo m.
 
     >>> digits = PermutedDigits([3, 2], seed=0)
     >>> len({tuple(int(d) for d in digits(torch.tensor(one))) for one in range(5)})
@@ -43,7 +43,7 @@ class PermutedDigits:
     def __init__(self, radices: Sequence[int], seed: int) -> None:
         self.radices = list(radices)
         self.modulus = math.prod(radices) - 1
-        draws = mixed(torch.arange(4, device="cpu"), seed).tolist()
+        draws = hash_ids(torch.arange(4, device="cpu"), seed).tolist()
         largest = max(1, min(self.modulus - 1, 2**62 // self.modulus))
         self.steps: list[tuple[int, int]] = []
         for factor, offset in zip(draws[:2], draws[2:], strict=True):
@@ -53,7 +53,7 @@ class PermutedDigits:
             self.steps.append((factor, offset % self.modulus))
 
     def __call__(self, ids: Tensor) -> list[Tensor]:
-        """The digits of each id, the lowest first, each of the shape of `ids`."""
+        """The digits of each id, the lowest first; each tensor has the shape of `ids`."""
         numbers = ids % self.modulus
         for factor, offset in self.steps:
             numbers = (numbers * factor + offset) % self.modulus
@@ -65,7 +65,7 @@ class PermutedDigits:
 
 
 def balanced(total: int, parts: int) -> list[int]:
-    """`total` as a sum of so many integers as equal as can be: no other has a larger product.
+    """Split `total` into `parts` integers that differ by at most 1, which maximises the product.
 
     >>> balanced(11, 3)
     [4, 4, 3]

@@ -1,4 +1,4 @@
-"""What a table keeps for each id or row, as tensors that grow and move."""
+"""Per-id and per-row tensors of a table: growth under a budget, dtypes, optimiser state."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from celrec.runtime.memory_budget import MemoryBudget
 
 
 class IdRows:
-    """Makes longer and shorter ones of a tensor; in a `budget` those are where it puts them.
+    """Resizes a per-id tensor, with the result in memory or in a file as a `budget` decides.
 
-    Without one, or on another device than the processor, they are as torch makes them. The
-    tensor is the caller's: after it was moved or copied, it is taken into the room anew.
+    Without a budget, or on a device other than the CPU, these are plain torch operations. The
+    tensor belongs to the caller; if it is no longer the one allocated here, it is copied.
 
     >>> IdRows(MemoryBudget(budget=0)).grown(torch.tensor([[1, 2], [3, 4]]), 3, -1)
     tensor([[ 1,  2],
@@ -27,41 +27,41 @@ class IdRows:
         self._budget = budget
         self._rows: GrowingRows | None = None
 
-    def moved_in(self, tensor: Tensor) -> Tensor:
-        """The same where the room puts it."""
-        return self._longer(tensor, len(tensor)) if self._roomy(tensor) else tensor
+    def place(self, tensor: Tensor) -> Tensor:
+        """The same tensor, allocated under the budget."""
+        return self._longer(tensor, len(tensor)) if self._managed(tensor) else tensor
 
-    def grown(self, tensor: Tensor, rows: int, new: Tensor | int) -> Tensor:
-        """With so many rows, those behind being as `new`."""
+    def extended(self, tensor: Tensor, rows: int, new: Tensor | int) -> Tensor:
+        """The tensor with `rows` rows; the additional ones are `new`."""
         before = len(tensor)
-        if not self._roomy(tensor):
+        if not self._managed(tensor):
             one = torch.as_tensor(new, dtype=tensor.dtype, device=tensor.device)
             return torch.cat([tensor, one.expand(rows - before, *tensor.shape[1:])])
         found = self._longer(tensor, rows)
         found[before:] = new
         return found
 
-    def kept(self, tensor: Tensor, rows: Tensor) -> Tensor:
-        """Only these rows, which ascend."""
-        if not self._roomy(tensor):
+    def selected(self, tensor: Tensor, rows: Tensor) -> Tensor:
+        """Only the given rows, in ascending order."""
+        if not self._managed(tensor):
             return tensor[rows]
         self._longer(tensor, len(tensor))
-        assert self._rows is not None  # noqa: S101  (the tensor is in it now)
+        assert self._rows is not None  # noqa: S101  (set by _longer)
         self._rows.keep(rows.numpy())
         return torch.from_numpy(self._rows.first(len(rows)))
 
-    def emptied(self, tensor: Tensor, rows: int) -> Tensor:
-        """So many rows of zeros, of the same kind."""
-        if not self._roomy(tensor):
+    def zeros(self, tensor: Tensor, rows: int) -> Tensor:
+        """A tensor of zeros with `rows` rows and the dtype, width and device of `tensor`."""
+        if not self._managed(tensor):
             return tensor.new_zeros(rows, *tensor.shape[1:])
         self._rows = None
         return self._longer(tensor[:0], rows)
 
-    def _roomy(self, tensor: Tensor) -> bool:
+    def _managed(self, tensor: Tensor) -> bool:
         return self._budget is not None and tensor.device.type == "cpu"
 
     def _longer(self, tensor: Tensor, rows: int) -> Tensor:
-        """The tensor in the room, and zeros behind it."""
+        """The tensor under the budget, padded with zeros to `rows` rows."""
         values = tensor.detach().numpy()
         if self._rows is None or self._rows.flat.ctypes.data != values.ctypes.data:
             self._rows = GrowingRows(values.dtype, values.shape[1:], rows, self._budget)
@@ -71,14 +71,14 @@ class IdRows:
         return torch.from_numpy(self._rows.first(rows))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> IdRows:
-        """Without a room: a copy of a table is in memory."""
+        """Return one without a budget: copies of a table are in memory."""
         return IdRows()
 
 
-def narrowest(count: int) -> torch.dtype:
-    """The narrowest integers that can number `count` things from 0.
+def narrowest_dtype(count: int) -> torch.dtype:
+    """The narrowest integer dtype for 0 … `count` − 1.
 
-    >>> narrowest(256), narrowest(257)
+    >>> narrowest_dtype(256), narrowest_dtype(257)
     (torch.uint8, torch.int16)
     """
     for dtype in (torch.uint8, torch.int16, torch.int32):

@@ -1,4 +1,4 @@
-"""k-means: centroids of many vectors."""
+"""k-means: k-means++ initialisation, Lloyd's algorithm and nearest centroids."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Numbers = NDArray[np.floating[Any]]
 
 @numba.njit(cache=True, nogil=True)
 def draw_apart(points: Numbers, first: int, draws: NDArray[np.float64]) -> NDArray[np.int64]:
-    """One point after another, by the square of the distance from the nearest of those before.
+    """k-means++: point `first`, and one more point per draw, a number in [0, 1).
 
-    `first` is the first of them; each of the `draws`, numbers in [0, 1), draws one more.
+    Probabilities are proportional to the squared distance from the nearest point drawn before.
     """
     count, width = points.shape
     distance, drawn = np.full(count, np.inf), np.empty(len(draws) + 1, np.int64)
@@ -46,11 +46,11 @@ def draw_apart(points: Numbers, first: int, draws: NDArray[np.float64]) -> NDArr
 def find_nearest(
     points: Numbers, centroids: Numbers, axis: int, order: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The nearest centroid of each point, the first of equals, and the square of its distance.
+    """The nearest centroid of each point (ties: the first) and its squared distance.
 
-    `order` is that of the centroids along an axis. The search goes both ways from the point's
-    place among them until the distance along the axis alone exceeds the least so far: a few
-    hundred of many thousands centroids, where vectors are short.
+    `order` sorts the centroids along `axis`. The search starts at the point's place in that order
+    and goes both ways until the distance along the axis exceeds the best distance. For short
+    vectors it visits a few hundred of many thousand centroids.
     """
     count, width = points.shape
     nearest, distance = np.empty(count, np.int64), np.empty(count, np.float64)
@@ -90,7 +90,7 @@ _SHORT = 3  # dimensions up to which a search along one axis is fast
 
 @torch.no_grad()
 def k_means(points: Tensor, clusters: int, generator: Generator, steps: int = 20) -> Tensor:
-    """k-means by Lloyd's algorithm from a k-means++ start; `clusters` × dim centroids.
+    """k-means by Lloyd's algorithm with k-means++ initialisation; returns `clusters` centroids.
 
     >>> points = torch.tensor([[0.0], [1.0], [9.0], [11.0]])
     >>> k_means(points, 2, Generator().manual_seed(0)).sort(0).values.flatten().tolist()
@@ -104,8 +104,8 @@ def k_means(points: Tensor, clusters: int, generator: Generator, steps: int = 20
 def lloyd(points: Tensor, centroids: Tensor, steps: int = 20) -> Tensor:
     """Lloyd's algorithm from given centroids, until no point changes its cluster.
 
-    A centroid that is nearest to no point stays where it is. Where there are fewer
-    different points than clusters, some centroids are equal.
+    A centroid without points keeps its place. With fewer distinct points than clusters, some
+    centroids are equal.
     """
     clusters, before = len(centroids), None
     for _ in range(steps):
@@ -120,20 +120,16 @@ def lloyd(points: Tensor, centroids: Tensor, steps: int = 20) -> Tensor:
 
 
 def draw_start(points: Tensor, first: int, draws: Tensor) -> Tensor:
-    """The centroids that k-means++ starts from: point `first`, and one for each of the draws.
-
-    Each of the `draws`, numbers in [0, 1), chooses a point by the square of its distance from
-    the nearest of those before.
-    """
+    """The initial centroids of k-means++: point `first`, and one point per draw in [0, 1)."""
     drawn = draw_apart(points.cpu().numpy(), first, draws.cpu().numpy())
     return points[torch.from_numpy(drawn).to(points.device)]
 
 
 def nearest(points: Tensor, centroids: Tensor, *, exact: bool = False) -> tuple[Tensor, Tensor]:
-    """The nearest centroid of each point, and the square of its distance.
+    """The nearest centroid of each point, and the squared distance to it.
 
-    With `exact`, distances come from differences: products lose the digits in which vectors
-    far from 0 differ.
+    With `exact`, distances are computed from differences, since products lose precision for
+    vectors far from 0.
     """
     if exact:
         return _nearest_by_differences(points, centroids)

@@ -1,4 +1,4 @@
-"""Shared rows for the many, a row of their own for the few."""
+"""Shared rows for most ids, private rows for some."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from celrec.embeddings.embedding import Memory, SharedRows, Traits
-from celrec.embeddings.id_rows import narrowest
+from celrec.embeddings.id_rows import narrowest_dtype
 from celrec.errors import CelrecError
 
 
 class MixedEmbedding(SharedRows):
-    """Ids share the first `shared_rows` rows of the table; some have one of the others alone.
+    """Ids share the first `shared_rows` rows; each other row is private to one id.
 
-    Made from a table whose rows are shared by `personalise`: ids that are warm
-    leave with a copy of their row, and shared rows that nobody needs any more are
-    dropped. So it holds as many rows as there are warm ids, and those that the
-    cold and the unseen ones share.
+    `personalise` makes such a table from one with shared rows: each warm id gets a private copy
+    of its row, and shared rows without remaining ids are dropped. The table then has one row per
+    warm id and the rows that cold and unseen ids share.
 
     >>> from celrec.embeddings.clustered import ClusteredEmbedding
     >>> shared = ClusteredEmbedding(5, 2, max_clusters=2)
@@ -36,7 +35,7 @@ class MixedEmbedding(SharedRows):
     traits = Traits(low_time=False, low_memory=True, incremental=True)
 
     row: Tensor
-    """The row of every id, and in its last place that of unseen ids."""
+    """The row of every id; the last entry is the row of unseen ids."""
 
     def __init__(
         self,
@@ -61,18 +60,18 @@ class MixedEmbedding(SharedRows):
         self.weight = nn.Parameter(torch.empty(rows, embedding_dim, device=device, dtype=dtype))
         nn.init.normal_(self.weight, std=embedding_dim**-0.5)
         ids = torch.arange(num_embeddings + 1, device=device)
-        # The first ids have rows of their own until somebody says otherwise.
+        # By default the first ids have the private rows.
         own = shared_rows + ids
-        row = torch.where(own < rows, own, ids % shared_rows).to(narrowest(rows))
+        row = torch.where(own < rows, own, ids % shared_rows).to(narrowest_dtype(rows))
         row[-1] = 0
         self.register_buffer("row", row)
 
     @classmethod
     @torch.no_grad()
     def personalise(cls, table: SharedRows, warm: Tensor) -> MixedEmbedding:
-        """The vectors of `table`, with a row of its own for each id that the mask `warm` names.
+        """A table with the vectors of `table`, and a private row for each id in the mask `warm`.
 
-        All unseen ids share the row that `table` gives to −1.
+        Unseen ids have the row that `table` gives to −1.
         """
         if warm.dtype != torch.bool or warm.shape != (table.num_embeddings,):
             raise CelrecError(
@@ -101,7 +100,7 @@ class MixedEmbedding(SharedRows):
 
     @property
     def num_rows(self) -> int:
-        """The shared rows and the private ones."""
+        """The shared rows and the private rows."""
         return self.shared_rows + self.private_rows
 
     def row_of(self, ids: Tensor) -> Tensor:
@@ -110,18 +109,18 @@ class MixedEmbedding(SharedRows):
         return self.row[torch.where(seen, ids, self.num_embeddings)].long()
 
     def private(self, ids: Tensor) -> Tensor:
-        """Which of `ids` have a row of their own."""
+        """Which of `ids` have a private row."""
         return self.row_of(ids) >= self.shared_rows
 
     @torch.no_grad()
     def grow(self, num_embeddings: int) -> None:
-        """New ids share the row of unseen ones."""
+        """Raise the number of ids; new ids share the row of unseen ids."""
         before = self.num_embeddings
-        self._grown(num_embeddings)
+        self._grow_ids(num_embeddings)
         self.row = torch.cat([self.row, self.row[-1:].expand(num_embeddings - before)])
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        # A saved table may have grown: its number of ids is that of the saved row numbers.
+        # The saved table may have more ids: as many as saved row numbers.
         saved = state_dict.get(f"{prefix}row")
         if saved is not None and len(saved) != len(self.row):
             self.row = self.row.new_zeros(len(saved))
@@ -129,7 +128,7 @@ class MixedEmbedding(SharedRows):
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def settings(self) -> dict[str, Any]:
-        """See `Embedding`."""
+        """Constructor arguments of a table of the same shape."""
         return {
             **super().settings(),
             "shared_rows": self.shared_rows,
@@ -137,10 +136,10 @@ class MixedEmbedding(SharedRows):
         }
 
     def memory(self, *, training: bool = False) -> Memory:
-        """All rows, and the row number of every id."""
+        """The rows, and the row number of every id."""
         del training
         return Memory(self.weight.nbytes, self.row.nbytes)
 
     def extra_repr(self) -> str:
-        """See `nn.Module`."""
+        """The arguments shown by `repr`."""
         return f"{super().extra_repr()}, shared={self.shared_rows}, private={self.private_rows}"

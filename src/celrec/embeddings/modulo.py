@@ -8,15 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from celrec.embeddings.embedding import Memory, SharedRows, Traits
-from celrec.embeddings.hashing import mixed
+from celrec.embeddings.hashing import hash_ids
 
 
 class ModuloEmbedding(SharedRows):
     """Ids share rows at random: the row of an id is hash(id) mod rows.
 
-    The hash is a seeded mixture of multiplications and shifts, since dense ids
-    are ordered by appearance and so not random themselves. Nothing is stored
-    but the rows, and an unseen id is hashed like any other.
+    The hash is seeded and mixes the bits, since dense ids are ordered by first appearance and
+    are not random themselves. Only the rows are stored. An unseen id is hashed like any other.
 
     >>> table = ModuloEmbedding(1000, 4, rows=10, seed=3)
     >>> table.memory()
@@ -43,22 +42,22 @@ class ModuloEmbedding(SharedRows):
 
     @property
     def num_rows(self) -> int:
-        """All of them."""
+        """All rows."""
         return len(self.weight)
 
     def row_of(self, ids: Tensor) -> Tensor:
         """hash(id) mod rows."""
-        return mixed(ids, self.seed) % len(self.weight)
+        return hash_ids(ids, self.seed) % len(self.weight)
 
     def grow(self, num_embeddings: int) -> None:
-        """Nothing but the number changes: new ids are hashed like all others."""
-        self._grown(num_embeddings)
+        """Raise the number of ids; new ids are hashed like all others."""
+        self._grow_ids(num_embeddings)
 
     def settings(self) -> dict[str, Any]:
-        """See `Embedding`."""
+        """Constructor arguments of a table of the same shape."""
         return {**super().settings(), "rows": len(self.weight), "seed": self.seed}
 
     def memory(self, *, training: bool = False) -> Memory:
-        """The rows alone."""
+        """The rows; there is no index."""
         del training
         return Memory(self.weight.nbytes, 0)

@@ -1,4 +1,4 @@
-"""Shared vectors, and for some ids what they differ from them by."""
+"""Personalised embeddings: shared vectors plus private offsets for some ids."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from celrec.embeddings.id_rows import IdRows
 from celrec.errors import CelrecError
 from celrec.runtime.memory_budget import MemoryBudget
 
-_NOBODY = -1
+_NO_ROW = -1
 
 
 class PersonalEmbedding(Embedding):
-    """v = shared(id) + offset[own[id]] for ids with a row of their own, else shared(id).
+    """v = shared(id) + offset[own[id]] for ids with a private row, else shared(id).
 
-    A row of its own is given to an id at any time, and begins at 0: so nothing changes at
-    that moment. Until then an id costs four bytes here.
+    An id can get a private row at any time. It starts at 0, so the vector does not change at
+    that moment. An id without a private row takes four bytes.
 
     >>> from celrec.embeddings.modulo import ModuloEmbedding
     >>> table = PersonalEmbedding(ModuloEmbedding(10, 2, rows=3))
@@ -32,111 +32,114 @@ class PersonalEmbedding(Embedding):
     """
 
     own: Tensor
-    """The place of the row of each id, −1 for those that have none."""
+    """The private row of each id, −1 if it has none."""
     _given: Tensor
 
     def __init__(self, shared: Embedding, *, rows: int = 0) -> None:
-        """With room for so many rows to begin with."""
+        """Allocate `rows` private rows at first."""
         super().__init__(shared.num_embeddings, shared.embedding_dim, shared.padding_idx)
         if rows < 0:
             raise CelrecError(f"rows must not be negative, not {rows}")
         self.shared, self._places, self._own_rows = shared, IdRows(), IdRows()
         like = next(shared.parameters())
         self.offset = nn.Parameter(like.new_zeros(rows, shared.embedding_dim))
-        own = torch.full((shared.num_embeddings,), _NOBODY, dtype=torch.int32, device=like.device)
+        own = torch.full((shared.num_embeddings,), _NO_ROW, dtype=torch.int32, device=like.device)
         self.register_buffer("own", own)
         self.register_buffer("_given", torch.tensor(0, device=like.device))
 
     @property
     def traits(self) -> Traits:  # type: ignore[override]
-        """Those of what is shared, but for the memory: everybody may have a row in the end."""
+        """The traits of the shared table, except for memory: every id may get a private row."""
         return self.shared.traits._replace(low_memory=False)
 
     @property
     def own_rows(self) -> int:
-        """How many ids have a row of their own."""
+        """The number of ids with a private row."""
         return int(self._given)
 
     @property
     def num_rows(self) -> int:
-        """Shared and own ones."""
+        """The shared rows and the private rows in use."""
         return self.shared.num_rows + self.own_rows
 
     def own_of(self, ids: Tensor) -> Tensor:
-        """The place of the row of each id, −1 for those without."""
+        """The private row of each id, −1 if it has none."""
         if not self.num_embeddings:
-            return torch.full_like(ids, _NOBODY)
+            return torch.full_like(ids, _NO_ROW)
         seen = (ids >= 0) & (ids < self.num_embeddings)
-        return torch.where(seen, self.own[torch.where(seen, ids, 0)].long(), _NOBODY)
+        return torch.where(seen, self.own[torch.where(seen, ids, 0)].long(), _NO_ROW)
 
     def offsets(self, ids: Tensor) -> Tensor:
-        """By how much each id differs from what it shares."""
+        """The private offset of each id, 0 if it has none."""
         own = self.own_of(ids)
         if not len(self.offset):
             return self.offset.new_zeros(*ids.shape, self.embedding_dim)
         return torch.where((own >= 0).unsqueeze(-1), self.offset[own.clamp(min=0)], 0.0)
 
     def vectors(self, ids: Tensor) -> Tensor:
-        """Shared vectors and offsets."""
+        """The sums of shared vectors and offsets."""
         return self.shared.vectors(ids) + self.offsets(ids)
 
     @torch.no_grad()
     def give(self, ids: Tensor) -> None:
-        """Let ids that are seen, and have none yet, have rows of their own."""
+        """Give a private row to each of `ids` that has none; `ids` must not be unseen."""
         if bool(((ids < 0) | (ids >= self.num_embeddings)).any()):
             raise CelrecError(f"ids must lie in 0 … {self.num_embeddings - 1}; grow the table")
-        new = torch.unique(ids[self.own[ids] == _NOBODY])
+        new = torch.unique(ids[self.own[ids] == _NO_ROW])
         first, total = self.own_rows, self.own_rows + len(new)
-        if total > len(self.offset):  # by an eighth at least
-            budget = max(total, len(self.offset) * 9 // 8)
-            self.offset.data = self._own_rows.grown(self.offset.data, budget, 0)
+        if total > len(self.offset):  # grow by at least one eighth
+            capacity = max(total, len(self.offset) * 9 // 8)
+            self.offset.data = self._own_rows.extended(self.offset.data, capacity, 0)
         self.own[new] = torch.arange(first, total, dtype=torch.int32, device=self.own.device)
         self._given.fill_(total)
 
     def use_budget(self, budget: MemoryBudget) -> None:
-        """See `Embedding`."""
+        """Allocate per-id memory under `budget` from now on."""
         self.shared.use_budget(budget)
         self._places, self._own_rows = IdRows(budget), IdRows(budget)
-        self.own = self._places.moved_in(self.own)
-        self.offset.data = self._own_rows.moved_in(self.offset.data)
+        self.own = self._places.place(self.own)
+        self.offset.data = self._own_rows.place(self.offset.data)
 
     def grow(self, num_embeddings: int) -> None:
-        """New ids have what is shared."""
+        """Raise the number of ids; new ids have the shared vector."""
         self.shared.grow(num_embeddings)
-        self.follow()
+        self.sync_growth()
 
     def keep(self, ids: Tensor) -> None:
-        """See `Embedding`. Rows of those who are gone are given back; others move up."""
+        """Remove all ids but these, given in ascending order, and renumber them from 0.
+
+        Private rows of removed ids are freed.
+        """
         self.shared.keep(ids)
-        self.follow_kept(ids)
+        self.sync_kept(ids)
 
     @torch.no_grad()
-    def follow_kept(self, ids: Tensor) -> None:
-        """Take up that of what is shared only these are left."""
-        rows = self.rows_left(ids)
+    def sync_kept(self, ids: Tensor) -> None:
+        """Keep only these ids here, after the shared table has kept only them."""
+        rows = self.kept_rows(ids)
         own = self.own[ids]
-        own[own != _NOBODY] = torch.arange(len(rows), dtype=own.dtype, device=own.device)
-        self._kept(ids)
-        self.own, self.offset.data = own, self._own_rows.moved_in(self.offset[rows])
+        own[own != _NO_ROW] = torch.arange(len(rows), dtype=own.dtype, device=own.device)
+        self._keep_ids(ids)
+        self.own, self.offset.data = own, self._own_rows.place(self.offset[rows])
         self._given.fill_(len(rows))
-        self.follow()
+        self.sync_growth()
 
-    def rows_left(self, ids: Tensor) -> Tensor:
-        """The rows of their own that these have, in the order of the ids."""
+    def kept_rows(self, ids: Tensor) -> Tensor:
+        """The private rows of `ids`, in the order of the ids."""
         own = self.own[ids].long()
-        return own[own != _NOBODY]
+        return own[own != _NO_ROW]
 
-    def follow(self) -> None:
-        """Take up that what is shared has grown."""
-        self._grown(self.shared.num_embeddings)
-        self.own = self._places.grown(self.own, self.num_embeddings, _NOBODY)
+    def sync_growth(self) -> None:
+        """Take over the number of ids of the shared table, after it has grown."""
+        self._grow_ids(self.shared.num_embeddings)
+        self.own = self._places.extended(self.own, self.num_embeddings, _NO_ROW)
 
     def settings(self) -> dict[str, Any]:
-        """See `Embedding`."""
+        """Constructor arguments of a table of the same shape."""
         return {"shared": self.shared, "rows": len(self.offset)}
 
     def memory(self, *, training: bool = False) -> Memory:
-        """What is shared, the rows that were given, and four bytes for each id."""
+        """The shared table, the private rows in use, and four bytes per id."""
         shared, rows = self.shared.memory(training=training), self.own_rows
         table = rows * self.embedding_dim * self.offset.element_size()
         index = self.own.nbytes
@@ -145,10 +148,10 @@ class PersonalEmbedding(Embedding):
         return Memory(shared.table + table, shared.index + index)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        # A saved table may have grown, in ids and in rows.
+        # The saved table may have more ids and more rows.
         own, offset = (state_dict.get(f"{prefix}{name}") for name in ("own", "offset"))
         if own is not None and offset is not None:
-            self.own = self._places.emptied(self.own, len(own))
+            self.own = self._places.zeros(self.own, len(own))
             self.num_embeddings = len(own)
-            self.offset.data = self._own_rows.emptied(self.offset.data, len(offset))
+            self.offset.data = self._own_rows.zeros(self.offset.data, len(offset))
         super()._load_from_state_dict(state_dict, prefix, *rest)

@@ -1,4 +1,4 @@
-"""Mixtures of shared rows, weighted by what is known of an id."""
+"""Mixtures of shared rows, weighted by the posterior of each id."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from celrec.errors import CelrecError
 from celrec.runtime.memory_budget import MemoryBudget
 
 STEPS_PER_BIT = 16
-"""Evidence is kept in sixteenths of a bit."""
+"""Evidence is stored in sixteenths of a bit."""
 IMPOSSIBLE = 255
-"""Evidence against a row that has no weight at all."""
+"""The evidence against a row with weight 0."""
 
 
 class PosteriorEmbedding(Embedding):
     """The vector of an id is the mean of the shared rows under its posterior.
 
-    `evidence` holds for every id and row one byte: how much worse the row explains what the
-    id did than the best one does, in sixteenths of a bit. With e of that,
+    `evidence` has one byte per id and row: by how much the log-likelihood of the id's
+    interactions under the row is below that under its best row, in sixteenths of a bit. With
+    e_k the evidence against row k,
 
         v = Σ_k w_k·weight[k] / Σ_k w_k,    w_k = 2^(−e_k/16), but 0 where e_k = 255.
 
-    An id of which little is known is near the mean of all rows; the more is known, the
-    nearer it is to one of them, where it ends up. The last place of `evidence` is that of
-    unseen ids, and what new ones begin with.
+    An id with few interactions is near the mean of all rows; with more it approaches one row.
+    The last row of `evidence` is for unseen ids, and new ids start with it.
 
     >>> table = PosteriorEmbedding(3, 2, rows=2)
     >>> _ = table.evidence[0].copy_(torch.tensor([0, 16]))
@@ -53,7 +53,7 @@ class PosteriorEmbedding(Embedding):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """`first_rows` of the `rows` are there from the beginning, or all; others by splits."""
+        """Start with `first_rows` active rows (default: all); `split` activates the others."""
         super().__init__(num_embeddings, embedding_dim, padding_idx, rows)
         first = rows if first_rows is None else first_rows
         if not 1 <= first <= rows:
@@ -67,18 +67,18 @@ class PosteriorEmbedding(Embedding):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Rows from N(0, 1/dim)."""
+        """Initialise rows from N(0, 1/dim)."""
         nn.init.normal_(self.weight, std=self.embedding_dim**-0.5)
 
     @property
     def traits(self) -> Traits:  # type: ignore[override]
-        """Memory is low where a byte for each row is far less than a row of one's own."""
+        """Memory is low if one byte per row is far less than a full row per id."""
         few = 4 * self.max_rows <= self.embedding_dim * self.weight.element_size()
         return Traits(low_time=False, low_memory=few, incremental=True)
 
     @property
     def num_rows(self) -> int:
-        """The rows that are there by now."""
+        """The number of active rows."""
         return int(self._active)
 
     def weights(self, ids: Tensor) -> Tensor:
@@ -89,11 +89,11 @@ class PosteriorEmbedding(Embedding):
         return weights / weights.sum(-1, keepdim=True)
 
     def vectors(self, ids: Tensor) -> Tensor:
-        """The means of the rows."""
+        """The posterior means of the rows."""
         return self.weights(ids) @ self.weight
 
     def nearest(self, ids: Tensor) -> Tensor:
-        """The row that has the largest weight for each id: its cluster."""
+        """The row with the largest weight for each id: its cluster."""
         return self._evidence_of(ids).argmin(-1)
 
     def _evidence_of(self, ids: Tensor) -> Tensor:
@@ -102,20 +102,20 @@ class PosteriorEmbedding(Embedding):
 
     @torch.no_grad()
     def split(self, row: int, step: Tensor) -> int:
-        """Put two rows, at row ± `step`, in the place of one, each with half of its weight.
+        """Replace a row by row + `step` and row − `step`, each with half of its weight.
 
-        So no vector changes, but for weights that halves of which are too small to be kept.
-        Gives the number of the new row.
+        No vector changes, except where half a weight is too small for one byte. Returns the
+        number of the new row.
         """
         new = self.num_rows
         if not 0 <= row < new:
-            raise CelrecError(f"row must be one that is there, 0 … {new - 1}, not {row}")
+            raise CelrecError(f"row must be an active one, 0 … {new - 1}, not {row}")
         if new == self.max_rows:
-            raise CelrecError(f"all {self.max_rows} rows are in use; ask for more rows")
+            raise CelrecError(f"all {self.max_rows} rows are in use; raise rows")
         halved = self.evidence[:, row].int() + STEPS_PER_BIT
         halved = halved.clamp(max=IMPOSSIBLE).to(torch.uint8)
         self.evidence[:, row] = self.evidence[:, new] = halved
-        # The best row is the one without evidence against it, by definition.
+        # Evidence is relative to the best row, which has 0.
         self.evidence -= torch.where(
             self.evidence == IMPOSSIBLE, 0, self.evidence.amin(1, keepdim=True)
         )
@@ -126,22 +126,21 @@ class PosteriorEmbedding(Embedding):
 
     @torch.no_grad()
     def merge(self, first: int, second: int) -> None:
-        """Put one row, the mean of two, in their place, with the weights of both.
+        """Replace two rows by their mean, with the sum of their weights.
 
-        The last row takes the number of the one that is gone. Where the two are the same,
-        no vector changes, but for the rounding of the new weights.
+        The last row takes the number of the removed one. If the two rows are equal, no vector
+        changes, except for the rounding of weights.
         """
         last = self.num_rows - 1
         if first == second or not (0 <= first <= last and 0 <= second <= last):
             raise CelrecError(
-                f"first and second must be two rows that are there, 0 … {last}, "
-                f"not {first} and {second}"
+                f"first and second must be two active rows, 0 … {last}, not {first} and {second}"
             )
         kept, gone = sorted((first, second))
         pair = self.evidence[:, [kept, gone]]
         weights = torch.where(pair == IMPOSSIBLE, 0.0, (pair / -STEPS_PER_BIT).exp2()).sum(1)
         value = (-STEPS_PER_BIT * weights.log2()).round()
-        lowest = torch.minimum(value, torch.zeros_like(value))  # of all rows: it becomes 0
+        lowest = torch.minimum(value, torch.zeros_like(value))  # the best row gets 0
         others = self.evidence.float() - lowest.unsqueeze(1)
         others = others.clamp(max=IMPOSSIBLE - 1).to(torch.uint8)
         self.evidence.copy_(torch.where(self.evidence == IMPOSSIBLE, self.evidence, others))
@@ -154,43 +153,43 @@ class PosteriorEmbedding(Embedding):
         self._active -= 1
 
     def use_budget(self, budget: MemoryBudget) -> None:
-        """See `Embedding`."""
+        """Allocate per-id memory under `budget` from now on."""
         self._ids = IdRows(budget)
-        self.evidence = self._ids.moved_in(self.evidence)
+        self.evidence = self._ids.place(self.evidence)
 
     @torch.no_grad()
     def grow(self, num_embeddings: int) -> None:
-        """New ids begin with the weights of unseen ones."""
-        self._grown(num_embeddings)
-        self.evidence = self._ids.grown(self.evidence, num_embeddings + 1, self.evidence[-1])
+        """Raise the number of ids; new ids start with the weights of unseen ids."""
+        self._grow_ids(num_embeddings)
+        self.evidence = self._ids.extended(self.evidence, num_embeddings + 1, self.evidence[-1])
 
     @torch.no_grad()
     def keep(self, ids: Tensor) -> None:
-        """See `Embedding`. Rows stay, whoever is gone."""
-        left = torch.cat([ids, ids.new_tensor([self.num_embeddings])])
-        self._kept(ids)
-        self.evidence = self._ids.kept(self.evidence, left)
+        """Remove all ids but these, given in ascending order; no row is removed."""
+        places = torch.cat([ids, ids.new_tensor([self.num_embeddings])])
+        self._keep_ids(ids)
+        self.evidence = self._ids.selected(self.evidence, places)
         self.grow(max(len(ids), 1))
 
     def settings(self) -> dict[str, Any]:
-        """See `Embedding`."""
+        """Constructor arguments of a table of the same shape."""
         return {**super().settings(), "rows": self.max_rows}
 
     def memory(self, *, training: bool = False) -> Memory:
-        """For serving the rows that are there and their weights; for training all."""
+        """When serving, the active rows and their evidence; while training, all allocations."""
         if training:
             return Memory(self.weight.nbytes, self.evidence.nbytes + self._active.nbytes)
         rows, size = self.num_rows, self.weight.element_size()
         return Memory(rows * self.embedding_dim * size, len(self.evidence) * rows)
 
     def extra_repr(self) -> str:
-        """See `nn.Module`."""
+        """The arguments shown by `repr`."""
         return f"{super().extra_repr()}, rows={self.num_rows} of {self.max_rows}"
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        # A saved table may have grown: its number of ids is that of the saved evidence.
+        # The saved table may have more ids: as many as saved evidence.
         saved = state_dict.get(f"{prefix}evidence")
         if saved is not None and len(saved) != len(self.evidence):
-            self.evidence = self._ids.emptied(self.evidence, len(saved))
+            self.evidence = self._ids.zeros(self.evidence, len(saved))
             self.num_embeddings = len(saved) - 1
         super()._load_from_state_dict(state_dict, prefix, *rest)

@@ -1,44 +1,43 @@
-"""Mixtures of rows, with weights that come from what an id met last."""
+"""PreHash for streams: mixture weights computed from the latest partners of an id."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (its name everywhere)
 from torch import Tensor, nn
 
-from celrec.embeddings.embedding import Embedding, Memory, Traits
-from celrec.embeddings.hashing import mixed
-from celrec.embeddings.id_rows import narrowest
+from celrec.embeddings.embedding import Embedding, Memory, TableOptions, Traits, table_options
+from celrec.embeddings.hashing import hash_ids
+from celrec.embeddings.id_rows import narrowest_dtype
 from celrec.errors import CelrecError
 
 _EMPTY = -1
-_LEAST = -10.0  # a weight of less would hardly ever come back
+_LEAST = -10.0  # of a logit; below it the gradient vanishes
 _MOST = torch.iinfo(torch.int32).max
-_SHORT = 64  # bytes of a history that are little beside a row of 64 floats
+_SHORT = 64  # bytes of a history that is small next to a row of 64 floats
 
 
 class HistoryPreHashEmbedding(Embedding):
-    """PreHash for streams: a network weighs the rows by the latest partners of an id.
+    """PreHash for streams: a network computes mixture weights from the latest partners of an id.
 
-    Of each id the latest `length` partners are kept, the items of a user or the users of an
-    item, in the order in which `remember` is told of them. With a small table of partners p,
-    hashed into `partner_rows` rows (`rows`, unless told otherwise), and n partners kept,
+    The partners of a user are items, those of an item users. The latest `length` partners of
+    each id are stored, in the order of the calls of `remember`. With a table of partners p of
+    `partner_rows` hashed rows (default: `rows`) and n stored partners,
 
         h = Σ partner[hash(p) mod partner_rows] / √n,
         w = U·relu(V·h + b), but at least −10,
         v = Σ_c softmax(w)_c · weight[c] over the k largest w.
 
-    Ids that `bind` names, the warmest ones, have a row to themselves. An id without partners
-    mixes as the network says for h = 0, and so does an unseen one; both have weights of their
-    own as soon as they have met somebody. Tell of interactions after they were trained on, lest
-    the network know what it is to predict.
+    The anchors set by `bind`, the most frequent ids, have their own rows. Ids without partners
+    and unseen ids use h = 0. Call `remember` after training on an interaction, so that the
+    network does not see its target.
 
-    Left out of the original: its attention over partners by the item that is judged, since a
-    table does not see it; its attention between v and h; and the two losses on h and v alone.
-    Without these the table of partners learns from v. The network weighs all rows in one layer,
-    not in a tree of two, so a lookup takes more time the more rows there are, whatever k is.
+    Not implemented from the original: the attention over partners by the candidate item, which a
+    table does not see; the attention between v and h; and the separate losses on h and v. Without
+    them the table of partners is trained through v. The network weighs all rows in one layer
+    instead of a two-level tree, so the cost of a lookup grows with `rows`, whatever k is.
 
     Shi et al., Beyond User Embedding Matrix: Learning to Hash for Modeling Large-Scale Users in
     Recommendation, SIGIR 2020.
@@ -54,7 +53,7 @@ class HistoryPreHashEmbedding(Embedding):
     """
 
     history: Tensor
-    """The partners of every id, the latest one last, −1 in places that are empty."""
+    """The partners of every id, the latest one last; −1 in empty places."""
     own: Tensor
     """The row of each id that is an anchor, `rows` for all others."""
 
@@ -69,10 +68,9 @@ class HistoryPreHashEmbedding(Embedding):
         partner_rows: int | None = None,
         hidden: int = 32,
         seed: int = 0,
-        padding_idx: int | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        **options: Unpack[TableOptions],
     ) -> None:
+        padding_idx, device, dtype = table_options(**options)
         super().__init__(num_embeddings, embedding_dim, padding_idx, rows)
         partner_rows = rows if partner_rows is None else partner_rows
         sizes = {"k": k, "length": length, "partner_rows": partner_rows, "hidden": hidden}
@@ -90,14 +88,13 @@ class HistoryPreHashEmbedding(Embedding):
         self.reset_parameters()
         history = torch.full((num_embeddings, length), _EMPTY, dtype=torch.int32, device=device)
         self.register_buffer("history", history)
-        own = torch.full((num_embeddings,), rows, dtype=narrowest(rows + 1), device=device)
+        own = torch.full((num_embeddings,), rows, dtype=narrowest_dtype(rows + 1), device=device)
         self.register_buffer("own", own)
 
     def reset_parameters(self) -> None:
-        """Rows and histories with a norm of about 1, and w of about N(0, 1).
+        """Initialise for rows and histories with a norm of about 1, and w of about N(0, 1).
 
-        h and b have a half each in what goes into the relu, so that ids without partners, too,
-        have units that learn.
+        V·h and b have the same variance, so that relu units are active also for h = 0.
         """
         for table in (self.weight, self.partner):
             nn.init.normal_(table, std=self.embedding_dim**-0.5)
@@ -107,27 +104,27 @@ class HistoryPreHashEmbedding(Embedding):
 
     @property
     def traits(self) -> Traits:  # type: ignore[override]
-        """Short histories take little beside long rows; new ids have weights at once."""
+        """Memory is low if histories are short; new ids get weights from the network."""
         short = self.length * self.history.element_size() <= _SHORT
         return Traits(low_time=False, low_memory=short, incremental=True)
 
     @torch.no_grad()
     def bind(self, anchors: Tensor) -> None:
-        """Let these ids, warmest first, have the rows to themselves, as far as there are rows."""
+        """Make these ids, most frequent first, the anchors; ids beyond the rows are ignored."""
         first = anchors[: len(self.weight)]
         known = (first >= 0) & (first < self.num_embeddings)
         if not bool(known.all()):
             raise CelrecError(f"anchors: {int(first[~known][0])} is no known id; leave it out")
         if len(torch.unique(first)) < len(first):
-            raise CelrecError("anchors: one is named twice; name each id once")
+            raise CelrecError("anchors: an id occurs twice; pass each id once")
         self.own.fill_(len(self.weight))
         self.own[first] = torch.arange(len(first), device=self.own.device).to(self.own.dtype)
 
     @torch.no_grad()
     def remember(self, ids: Tensor, partners: Tensor) -> None:
-        """Add the partner of each id to its history, in this order; the oldest ones leave.
+        """Append partners to the histories of ids, in this order; the oldest are dropped.
 
-        Pairs with an unseen id, or with a partner below 0, say nothing and are left out.
+        Pairs with an unseen id or a negative partner are ignored.
         """
         if ids.shape != partners.shape:
             raise CelrecError(
@@ -138,12 +135,11 @@ class HistoryPreHashEmbedding(Embedding):
         ids, partners = ids[known].long(), partners[known].long()
         if bool((partners > _MOST).any()):
             raise CelrecError(
-                f"partners must lie below {_MOST + 1:,}, not {int(partners.max()):,}; "
-                "number them anew"
+                f"partners must lie below {_MOST + 1:,}, not {int(partners.max()):,}; renumber them"
             )
         order = ids.argsort(stable=True)
         found, count = torch.unique_consecutive(ids[order], return_counts=True)
-        # What is told of an id joins what is known of it, and the last places are kept.
+        # Shift each history by its number of new partners, and fill the last places.
         kept = count.clamp(max=self.length).unsqueeze(1)
         place = torch.arange(self.length, device=ids.device) + kept
         old = self.history[found].gather(1, place.clamp(max=self.length - 1))
@@ -152,11 +148,11 @@ class HistoryPreHashEmbedding(Embedding):
         self.history[found] = torch.where(place < self.length, old, new.int())
 
     def vectors(self, ids: Tensor) -> Tensor:
-        """The rows of anchors, the mixtures of all others."""
+        """The rows of anchors, the mixtures of all other ids."""
         seen = (ids >= 0) & (ids < self.num_embeddings)
         known = torch.where(seen, ids, 0).reshape(-1)
         history = torch.where(seen.reshape(-1, 1), self.history[known], _EMPTY)
-        logits = self.last(self.first(self._summary(history)).relu()).clamp(min=_LEAST)
+        logits = self.last(self.first(self.summary(history)).relu()).clamp(min=_LEAST)
         rows = len(self.weight)
         if self.k == rows:
             vectors = logits.softmax(-1) @ self.weight
@@ -170,20 +166,20 @@ class HistoryPreHashEmbedding(Embedding):
         return vectors.view(*ids.shape, self.embedding_dim)
 
     def non_negative_parameters(self) -> list[nn.Parameter]:
-        """The rows; their weights in a mixture are never negative."""
+        """The rows; mixture weights are positive."""
         return [self.weight]
 
     @torch.no_grad()
     def grow(self, num_embeddings: int) -> None:
-        """New ids have no partners yet."""
+        """Raise the number of ids; new ids have no partners."""
         more = num_embeddings - self.num_embeddings
-        self._grown(num_embeddings)
+        self._grow_ids(num_embeddings)
         empty = self.history.new_full((more, self.length), _EMPTY)
         self.history = torch.cat([self.history, empty])
         self.own = torch.cat([self.own, self.own.new_full((more,), len(self.weight))])
 
     def settings(self) -> dict[str, Any]:
-        """See `Embedding`."""
+        """Constructor arguments of a table of the same shape."""
         return {
             **super().settings(),
             "rows": len(self.weight),
@@ -195,24 +191,24 @@ class HistoryPreHashEmbedding(Embedding):
         }
 
     def memory(self, *, training: bool = False) -> Memory:
-        """The rows; for the index histories, anchors, the table of partners and the network."""
+        """The rows; as index the histories, the anchors, the partner table and the network."""
         del training
-        held = sum(tensor.nbytes for tensor in (*self.parameters(), *self.buffers()))
-        return Memory(self.weight.nbytes, held - self.weight.nbytes)
+        total = sum(tensor.nbytes for tensor in (*self.parameters(), *self.buffers()))
+        return Memory(self.weight.nbytes, total - self.weight.nbytes)
 
     def extra_repr(self) -> str:
-        """See `nn.Module`."""
+        """The arguments shown by `repr`."""
         return f"{super().extra_repr()}, {self.k} of {len(self.weight)} rows"
 
-    def _summary(self, history: Tensor) -> Tensor:
-        """What a network sees of each line of partners: h."""
+    def summary(self, history: Tensor) -> Tensor:
+        """The network's input h for histories, (ids, length)."""
         filled = (history != _EMPTY).to(self.partner.dtype)
         share = filled * filled.sum(-1, keepdim=True).clamp(min=1).rsqrt()
-        rows = mixed(history, self.seed) % len(self.partner)
+        rows = hash_ids(history, self.seed) % len(self.partner)
         return _sums(self.partner, rows, share)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        # A saved table may have grown: its number of ids is that of the saved histories.
+        # The saved table may have more ids: as many as saved histories.
         saved = state_dict.get(f"{prefix}history")
         if saved is not None and len(saved) > len(self.history):
             self.grow(len(saved))
@@ -220,5 +216,5 @@ class HistoryPreHashEmbedding(Embedding):
 
 
 def _sums(table: Tensor, rows: Tensor, shares: Tensor) -> Tensor:
-    """Σ share·table[row] of each line, without a copy of all the rows."""
+    """Σ share·table[row] along the last axis, without gathering the rows."""
     return F.embedding_bag(rows, table, mode="sum", per_sample_weights=shares)

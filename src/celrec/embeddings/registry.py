@@ -1,4 +1,4 @@
-"""All embedding methods by name."""
+"""The registry of embedding methods, and their descriptions as JSON."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _NAMES: dict[object, str] = {method: name for name, method in EMBEDDINGS.items()
 
 
 def describe_embedding(table: Embedding) -> dict[str, Any]:
-    """The name of a table's method and its settings, ready for JSON.
+    """The method and the constructor arguments of a table, as JSON values.
 
     >>> describe_embedding(ModuloEmbedding(100, 8, rows=10))["method"]
     'modulo'
@@ -71,7 +71,7 @@ def describe_embedding(table: Embedding) -> dict[str, Any]:
 
 
 def make_embedding(description: dict[str, Any]) -> Embedding:
-    """A new table as `describe_embedding` tells.
+    """A new table from a description made by `describe_embedding`.
 
     >>> make_embedding(describe_embedding(ModuloEmbedding(100, 8, rows=10)))
     ModuloEmbedding(100, 8)
@@ -88,9 +88,9 @@ def make_embedding(description: dict[str, Any]) -> Embedding:
 
 
 def smallest_description(description: dict[str, Any]) -> dict[str, Any]:
-    """The same for as few ids as a table may have, if it takes up the number of ids of a state.
+    """The description with the fewest ids, for methods that resize when a state is loaded.
 
-    So that room for them is made once, when the state is loaded.
+    So memory for all ids is allocated once, when the state is loaded.
 
     >>> smallest_description(describe_embedding(FullEmbedding(100, 8)))["num_embeddings"]
     1

@@ -1,26 +1,25 @@
-"""Vectors cut out of one long array."""
+"""ROBE: vectors are slices of one long array."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
 
-from celrec.embeddings.embedding import Embedding, Memory, Traits
-from celrec.embeddings.hashing import mixed
+from celrec.embeddings.embedding import Embedding, Memory, TableOptions, Traits, table_options
+from celrec.embeddings.hashing import hash_ids
 from celrec.errors import CelrecError
 
 
 class RobeEmbedding(Embedding):
     """Random offset block embedding: v(id)_i = weight[(h(id, c) + i mod z) mod length], c = ⌊i/z⌋.
 
-    All vectors are made of chunks of z = `chunk` numbers out of one circular array of
-    `rows` × `embedding_dim` numbers; a hash of id and chunk says where the chunk
-    begins. If z does not divide the dimension, the last chunk is shorter; if it is
-    larger, there is one chunk. With `signs`, a second hash multiplies each chunk by 1
-    or −1, so that what ids share cancels out on average; such vectors cannot be kept
-    non-negative. Unseen ids are hashed like any other.
+    A vector consists of chunks of z = `chunk` values from one circular array of
+    `rows` × `embedding_dim` values; a hash of id and chunk gives the start of the chunk. If z does
+    not divide the dimension, the last chunk is shorter; if z is larger, there is one chunk. With
+    `signs`, a second hash multiplies each chunk by 1 or −1, so that collisions cancel on average;
+    such vectors cannot be non-negative. Unseen ids are hashed like any other.
 
     Desai et al., Random Offset Block Embedding (ROBE) for compressed embedding tables in
     deep learning recommendation systems, MLSys 2022.
@@ -43,32 +42,31 @@ class RobeEmbedding(Embedding):
         chunk: int = 16,
         signs: bool = False,
         seed: int = 0,
-        padding_idx: int | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        **options: Unpack[TableOptions],
     ) -> None:
+        padding_idx, device, dtype = table_options(**options)
         super().__init__(num_embeddings, embedding_dim, padding_idx, rows)
         if chunk < 1:
             raise CelrecError(f"chunk must be positive, not {chunk}")
         length = rows * embedding_dim
         if length > 2**31:
             raise CelrecError(
-                f"rows must be at most {2**31 // embedding_dim:,} of {embedding_dim} numbers, "
-                f"which is all that 31 bits can address, not {rows:,}"
+                f"rows must be at most {2**31 // embedding_dim:,} of {embedding_dim} numbers "
+                f"(offsets have 31 bits), not {rows:,}"
             )
         self.chunk, self.signs, self.seed = chunk, signs, seed
         self.weight = nn.Parameter(torch.empty(length, device=device, dtype=dtype))
         nn.init.normal_(self.weight, std=embedding_dim**-0.5)
 
     def places_of(self, ids: Tensor) -> Tensor:
-        """Where in `weight` each number of each vector lies: one more axis."""
+        """The indices in `weight` of the values of each vector, along the last axis."""
         number = torch.arange(self.embedding_dim, device=ids.device)
         begin = self._of_chunks(ids, 0) % len(self.weight)
         begin = begin.repeat_interleave(self.chunk, -1)[..., : self.embedding_dim]
         return (begin + number % self.chunk) % len(self.weight)
 
     def vectors(self, ids: Tensor) -> Tensor:
-        """The chunks of `ids`, one after the other."""
+        """The concatenated chunks of `ids`."""
         places = self.places_of(ids)
         vectors = self.weight.index_select(0, places.reshape(-1)).view(places.shape)
         if not self.signs:
@@ -77,37 +75,37 @@ class RobeEmbedding(Embedding):
         return vectors * sign.repeat_interleave(self.chunk, -1)[..., : self.embedding_dim]
 
     def _of_chunks(self, ids: Tensor, which: int) -> Tensor:
-        """A hash of id and chunk: one more axis."""
+        """Hashes of id and chunk; the last axis runs over chunks."""
         chunks = torch.arange(-(-self.embedding_dim // self.chunk), device=ids.device)
-        salt = mixed(2 * chunks + which, self.seed + 1)
-        return mixed(mixed(ids, self.seed).unsqueeze(-1) ^ salt, self.seed)
+        salt = hash_ids(2 * chunks + which, self.seed + 1)
+        return hash_ids(hash_ids(ids, self.seed).unsqueeze(-1) ^ salt, self.seed)
 
     def non_negative_parameters(self) -> list[nn.Parameter]:
-        """The array; there are none if signs are random."""
+        """The array; an error with `signs`."""
         if self.signs:
-            raise CelrecError("signs must be False for vectors that are not negative, not True")
+            raise CelrecError("signs must be False for non-negative vectors, not True")
         return [self.weight]
 
     def grow(self, num_embeddings: int) -> None:
-        """Nothing but the number changes: new ids are hashed like all others."""
-        self._grown(num_embeddings)
+        """Raise the number of ids; new ids are hashed like all others."""
+        self._grow_ids(num_embeddings)
 
     def settings(self) -> dict[str, Any]:
-        """See `Embedding`."""
+        """Constructor arguments of a table of the same shape."""
         return {
             **super().settings(),
-            "rows": self.rows_asked,
+            "rows": self.rows_requested,
             "chunk": self.chunk,
             "signs": self.signs,
             "seed": self.seed,
         }
 
     def memory(self, *, training: bool = False) -> Memory:
-        """The array alone."""
+        """The array; there is no index."""
         del training
         return Memory(self.weight.nbytes, 0)
 
     def extra_repr(self) -> str:
-        """See `nn.Module`."""
+        """The arguments shown by `repr`."""
         signs = ", signs=True" if self.signs else ""
         return f"{super().extra_repr()}, chunk={self.chunk}{signs}"

@@ -1,4 +1,4 @@
-"""What an optimiser keeps for each row of a parameter: copied, averaged, reset.
+"""Copying, averaging and resetting the optimiser state of a parameter's rows.
 
 State with as many rows as the parameter (moments, sums of squares) belongs to the rows;
 anything else, such as a step count, belongs to the whole parameter.
@@ -74,7 +74,7 @@ def reset_state(optimizer: Optimizer | None, parameter: Tensor) -> None:
     """Set the optimiser's state of a parameter to 0, step count included."""
     for state in _state(optimizer, parameter).values():
         if isinstance(state, Tensor):
-            state.zero_()  # not removed: some optimisers make their state once and for all
+            state.zero_()  # not removed: some optimisers create their state only once
 
 
 def _by_row(state: dict[str, Any], weight: Tensor) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""A table as a product of three small tensors."""
+"""TT-Rec: a table in tensor-train format, with three cores."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ class TensorTrainEmbedding(Embedding):
 
         v(id)[j1, j2, j3] = G1[i1][j1, :] · G2[i2][:, j2, :] · G3[i3][:, j3]
 
-    (i1, i2, i3) are the digits of the shuffled id, with radices n1, n2, n3 as equal and
-    small as their product, which has to be above `num_embeddings`, allows. The dimension
-    is r1·r2·r3 with the factors whose sum is smallest. The smallest radix and factor
-    belong to the core in the middle, which is the largest: the cores hold
-    n1·r1·ρ + n2·ρ·r2·ρ + n3·ρ·r3 numbers, and the rank ρ is the largest, from 1, for which
-    that is at most `rows` × `embedding_dim`.
+    (i1, i2, i3) are the digits of the shuffled id for radices n1, n2, n3, which are as equal and
+    small as possible with a product above `num_embeddings`. The dimension is r1·r2·r3 with the
+    smallest sum of factors. The smallest radix and factor belong to the middle core, which is the
+    largest. The cores have n1·r1·ρ + n2·ρ·r2·ρ + n3·ρ·r3 parameters; the rank ρ is the largest,
+    from 1, for which that is at most `rows` × `embedding_dim`.
 
-    Unseen ids are wrapped around, modulo n1·n2·n3 − 1.
+    Unseen ids wrap around, modulo n1·n2·n3 − 1.
 
     Yin et al., TT-Rec: Tensor Train Compression for Deep Learning Recommendation Models,
     MLSys 2021.
@@ -37,7 +36,7 @@ class TensorTrainEmbedding(Embedding):
     Memory(table=8960, index=0)
     """
 
-    # A lookup multiplies matrices of ρ² numbers, and ρ grows with the rows asked for.
+    # A lookup multiplies matrices of ρ² values, and ρ grows with the requested rows.
     traits = Traits(low_time=False, low_memory=True, incremental=False)
 
     def __init__(
@@ -75,12 +74,12 @@ class TensorTrainEmbedding(Embedding):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Cores from N(0, s²): numbers of vectors are sums of ρ² products, so ρ²·s⁶ = 1/dim."""
+        """Initialise cores from N(0, s²) with ρ²·s⁶ = 1/dim: values are sums of ρ² products."""
         for core in self.cores:
             nn.init.normal_(core, std=(self.embedding_dim * self.rank**2) ** (-1 / 6))
 
     def vectors(self, ids: Tensor) -> Tensor:
-        """The products of the slices of `ids`."""
+        """The products of the cores' slices of `ids`."""
         r1, r2, _ = self.factors
         first, second, third = (
             core.index_select(0, digit.reshape(-1))
@@ -90,27 +89,27 @@ class TensorTrainEmbedding(Embedding):
         return torch.bmm(product, third).view(*ids.shape, self.embedding_dim)
 
     def settings(self) -> dict[str, Any]:
-        """See `Embedding`."""
-        return {**super().settings(), "rows": self.rows_asked, "seed": self.seed}
+        """Constructor arguments of a table of the same shape."""
+        return {**super().settings(), "rows": self.rows_requested, "seed": self.seed}
 
     def memory(self, *, training: bool = False) -> Memory:
-        """The cores alone: digits are worked out."""
+        """The cores; digits are computed and not stored."""
         del training
         return Memory(sum(core.nbytes for core in self.cores), 0)
 
     def extra_repr(self) -> str:
-        """See `nn.Module`."""
+        """The arguments shown by `repr`."""
         return f"{super().extra_repr()}, rank={self.rank}"
 
 
 def _middle_smallest(numbers: list[int]) -> list[int]:
-    """Three numbers, the smallest of them second."""
+    """Three numbers with the smallest in the middle."""
     smallest, middle, largest = sorted(numbers)
     return [middle, smallest, largest]
 
 
 def _factors(number: int) -> list[int]:
-    """Three integers with this product and as small a sum as possible."""
+    """Three integers with this product and the smallest sum."""
     return min(
         (
             [first, second, number // first // second]

@@ -1,19 +1,19 @@
-"""A full table whose rows are drawn to those of a tree."""
+"""eTree and JNKM: a full table, regularised towards the centres of a tree."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from celrec.embeddings.clustered import ClusteredEmbedding
-from celrec.embeddings.embedding import Embedding, Memory, Traits
+from celrec.embeddings.embedding import Embedding, Memory, TableOptions, Traits
 from celrec.embeddings.full import FullEmbedding
-from celrec.embeddings.id_rows import narrowest
+from celrec.embeddings.id_rows import narrowest_dtype
 from celrec.embeddings.kmeans import draw_start, nearest
 from celrec.errors import CelrecError
 
@@ -21,16 +21,16 @@ _SWEEPS = 5
 
 
 class TreeEmbedding(FullEmbedding):
-    """eTree and JNKM: every id has a row, a leaf, and the leaves are drawn to `rows` centres.
+    """eTree and JNKM: one row (leaf) per id, with a penalty on distances to `rows` centres.
 
     The penalty on leaves b, centres c and, with `root`, their common root r is
 
         μ/2·Σ_j ‖b_j − c_{s(j)}‖² + μ/2·Σ_k ‖c_k − r‖²,
 
-    s(j) the centre of leaf j. Without a root this is JNKM, k-means beside the factorisation;
-    with it, eTree of depth three. The optimiser moves the leaves; `adapt` lowers the
-    penalty over s, c and r in turn. With `share`, `as_served` and `settled` give each id the
-    row of its centre: leaves are for training only.
+    where s(j) is the centre of leaf j and μ is `pull`. Without a root this is JNKM, joint k-means
+    and factorisation; with it, eTree of depth three. The optimiser trains the leaves; `adapt`
+    minimises the penalty over s, c and r in turn. With `share`, `as_served` and `settled` give
+    each id the row of its centre, and leaves are used for training only.
 
     >>> table = TreeEmbedding(6, 2, rows=2)
     >>> table.grow_tree(torch.Generator().manual_seed(0))
@@ -56,33 +56,29 @@ class TreeEmbedding(FullEmbedding):
         root: bool = True,
         share: bool = True,
         pull: float = 20.0,
-        padding_idx: int | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        **options: Unpack[TableOptions],
     ) -> None:
-        super().__init__(
-            num_embeddings, embedding_dim, padding_idx=padding_idx, device=device, dtype=dtype
-        )
+        super().__init__(num_embeddings, embedding_dim, **options)
         if not 1 <= rows <= num_embeddings:
             raise CelrecError(f"rows must lie in 1 … {num_embeddings:,} (the ids), not {rows}")
         if not pull >= 0:
             raise CelrecError(f"pull must not be negative, not {pull}")
         self.root, self.share, self.pull = root, share, pull
-        self.rows_asked = rows if share else None
+        self.rows_requested = rows if share else None
         self.register_buffer("centre", torch.zeros_like(self.weight[:rows]))
         self.register_buffer("root_row", torch.zeros_like(self.weight[0]))
-        assignment = torch.arange(num_embeddings, device=device) % rows
-        self.register_buffer("assignment", assignment.to(narrowest(rows)))
+        assignment = torch.arange(num_embeddings, device=self.weight.device) % rows
+        self.register_buffer("assignment", assignment.to(narrowest_dtype(rows)))
         self._serving = False
 
     def grow_tree(self, generator: torch.Generator) -> None:
-        """Begin with centres as k-means++ draws them from the leaves."""
+        """Initialise the centres from the leaves by k-means++, and adapt the tree."""
         self.draw_centres(generator)
         self.adapt()
 
     @torch.no_grad()
     def draw_centres(self, generator: torch.Generator) -> None:
-        """The start of k-means++: some of the leaves, and their mean as the root."""
+        """Initialise the centres from the leaves by k-means++, and the root as their mean."""
         leaves = self.weight[:-1]
         first = torch.randint(len(leaves), (1,), generator=generator)
         draws = torch.rand(len(self.centre) - 1, generator=generator, dtype=torch.float64)
@@ -90,7 +86,7 @@ class TreeEmbedding(FullEmbedding):
         self.root_row.copy_(self.centre.mean(0))
 
     def penalty(self) -> Tensor:
-        """μ/2 times the squared distances along the tree."""
+        """μ/2 times the sum of squared distances along the edges of the tree."""
         apart = (self.weight[:-1] - self.centre[self.assignment.long()]).square().sum()
         if self.root:
             apart = apart + (self.centre - self.root_row).square().sum()
@@ -98,8 +94,8 @@ class TreeEmbedding(FullEmbedding):
 
     @torch.no_grad()
     def adapt(self, optimizer: Optimizer | None = None) -> None:
-        """Nearest centres for leaves, best centres, best root, a few times over."""
-        del optimizer  # leaves stay where they are
+        """Alternate a few times: nearest centre of each leaf, best centres, best root."""
+        del optimizer  # leaves do not change
         leaves, count = self.weight[:-1], len(self.centre)
         if not bool(self.centre.any()):  # no start was drawn yet
             self.draw_centres(torch.Generator().manual_seed(0))
@@ -116,7 +112,7 @@ class TreeEmbedding(FullEmbedding):
         self.weight[-1] = leaves.mean(0)
 
     def vectors(self, ids: Tensor) -> Tensor:
-        """The leaves of `ids`; as served, perhaps the rows of their centres."""
+        """The leaves of `ids`; inside `as_served` with `share`, the rows of their centres."""
         if not (self._serving and self.share):
             return super().vectors(ids)
         seen = (ids >= 0) & (ids < self.num_embeddings)
@@ -125,7 +121,7 @@ class TreeEmbedding(FullEmbedding):
 
     @contextmanager
     def as_served(self) -> Iterator[None]:
-        """Within it, ids have the vectors that `settled` will give them."""
+        """Inside the block, ids have the vectors that `settled` will give them."""
         self._serving = True
         try:
             yield
@@ -134,7 +130,7 @@ class TreeEmbedding(FullEmbedding):
 
     @torch.no_grad()
     def settled(self) -> Embedding:
-        """A table of the centres, or of the leaves where they are not shared."""
+        """A clustered table of the centres, or without `share` a full table of the leaves."""
         like, padding = self.weight, self.padding_idx
         sizes = self.num_embeddings, self.embedding_dim
         if not self.share:
@@ -155,15 +151,15 @@ class TreeEmbedding(FullEmbedding):
         return shared
 
     def grow(self, num_embeddings: int) -> None:
-        """Not possible: the tree is of these leaves."""
+        """Raise an error: the tree has a fixed set of leaves."""
         Embedding.grow(self, num_embeddings)
 
     def keep(self, ids: Tensor) -> None:
-        """Not possible either."""
+        """Raise an error: the tree has a fixed set of leaves."""
         Embedding.keep(self, ids)
 
     def settings(self) -> dict[str, Any]:
-        """See `Embedding`."""
+        """Constructor arguments of a table of the same shape."""
         return {
             **super().settings(),
             "rows": len(self.centre),
@@ -173,7 +169,7 @@ class TreeEmbedding(FullEmbedding):
         }
 
     def memory(self, *, training: bool = False) -> Memory:
-        """While training the leaves and the tree; then what `settled` holds."""
+        """While training, the leaves and the tree; when serving, the memory of `settled()`."""
         if not training:
             return self.settled().memory()
         table = self.weight.nbytes + self.centre.nbytes + self.root_row.nbytes
@@ -181,24 +177,24 @@ class TreeEmbedding(FullEmbedding):
 
     @property
     def _unseen(self) -> int:
-        """The centre that unseen ids share: the one that most ids have."""
+        """The centre of unseen ids: the one with the most leaves."""
         return int(torch.bincount(self.assignment.long()).argmax())
 
     def _without_empty(self, labels: Tensor, squares: Tensor) -> Tensor:
-        """Give centres that nobody chose a leaf each, where that lowers the penalty most."""
+        """Give each empty centre a leaf, in the order of the reduction of the penalty."""
         sizes = torch.bincount(labels, minlength=len(self.centre)).tolist()
         empty = [centre for centre, size in enumerate(sizes) if not size]
         if not empty:
             return labels
         gain = squares
-        if self.root:  # such a centre, alone with its leaf, would be halfway to the root
+        if self.root:  # a centre with one leaf would be halfway between it and the root
             gain = gain - (self.weight[:-1] - self.root_row).square().sum(1) / 2
         labels = labels.clone()
         best = gain.argsort(descending=True)
         for leaf, old in zip(best[gain[best] > 0].tolist(), labels[best].tolist(), strict=False):
             if not empty:
                 break
-            if sizes[old] > 1:  # else its own centre would be left alone
+            if sizes[old] > 1:  # else the old centre would be empty
                 sizes[old] -= 1
                 labels[leaf] = empty.pop()
         return labels

@@ -1,4 +1,4 @@
-"""Vectors to a prediction: one interaction model per file; a model never sees an id."""
+"""Interaction models, which map vectors to predictions: one model per file."""
 
 from celrec.runtime.lazy_exports import lazy_exports
 

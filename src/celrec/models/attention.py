@@ -1,4 +1,4 @@
-"""Attention of a target to a history."""
+"""Target attention over histories, with a fused CPU implementation."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (its name everywhere)
 from torch import Tensor, nn
 
-from celrec.models.attention_kernels import attend, gradients
+from celrec.models.attention_kernels import attention_backward, attention_forward
 from celrec.models.interaction import History
 
-_FEW_THREADS = 2  # the loops have one, tensor operations all of them
+_FEW_THREADS = 2  # the kernels run on one thread; with more, tensor operations are faster
 
 
 class Layers(NamedTuple):
-    """What is learned of an attention with two hidden layers, as `attended` needs it."""
+    """The parameters of an attention network with two hidden layers, for `fused_attention`."""
 
     scale: Tensor
     """W, (width, dim)."""
@@ -34,35 +34,43 @@ class Layers(NamedTuple):
     last_bias: Tensor
 
 
-def attended(
+def fused_attention(
     row: Tensor, filled: Tensor, target: Tensor, alone: Tensor, rows: Tensor, layers: Layers
 ) -> tuple[Tensor, Tensor] | None:
-    """Interests Σ_k α_k·k and weights α of targets q, for histories of rows k; None if it cannot.
+    """Interests Σ_k α_k·k and weights α of targets q over histories of rows k, by a fused kernel.
 
-    α is the softmax over the filled places of MLP((W∘q + V)·k + `alone`) / √dim. There are a
-    target (samples, dim), what it alone gives to the first layer (samples, width) and a history
-    `row` (samples, length) for each sample. It can in plain numbers in main memory, where nothing
-    but values and gradients are asked for.
+    α is the softmax over the filled places of MLP((W∘q + V)·k + `alone`) / √dim. The kernel needs
+    dense float tensors on the CPU; otherwise the result is None.
+
+    Args:
+        row: The rows of each history, (samples, length).
+        filled: Which places of the histories are filled, (samples, length).
+        target: The targets, (samples, dim).
+        alone: The target's own contribution to the first layer, (samples, width).
+        rows: The table of rows, (rows, dim).
+        layers: The parameters of the network.
 
     >>> row, filled = torch.tensor([[0, 2], [1, 1]]), torch.tensor([[True, True], [False, True]])
     >>> learned = [(5, 8), (5, 8), (1,), (3, 5), (3,), (1,), (3,), (1,)]
     >>> layers = Layers(*map(torch.ones, learned))
-    >>> found = attended(row, filled, torch.ones(2, 8), torch.ones(2, 5), torch.ones(3, 8), layers)
+    >>> target, alone, rows = torch.ones(2, 8), torch.ones(2, 5), torch.ones(3, 8)
+    >>> found = fused_attention(row, filled, target, alone, rows, layers)
     >>> [tuple(one.shape) for one in found or ()]
     [(2, 8), (2, 2)]
+
     """
-    if torch.compiler.is_compiling():  # before lengths are asked for, which exports leave open
+    if torch.compiler.is_compiling():  # checked first, since lengths are symbolic in exports
         return None
     if not _fit(row, filled, target, alone, rows, layers):
         return None
-    found: tuple[Tensor, Tensor] = _Attended.apply(row, filled, target, alone, rows, *layers)  # type: ignore[no-untyped-call]
+    found: tuple[Tensor, Tensor] = _FusedAttention.apply(row, filled, target, alone, rows, *layers)  # type: ignore[no-untyped-call]
     return found
 
 
 def _fit(
     row: Tensor, filled: Tensor, target: Tensor, alone: Tensor, rows: Tensor, layers: Layers
 ) -> bool:
-    """Whether the loops may be used: they would read beyond the end of what is too short."""
+    """Whether the kernel supports the inputs; it does not check bounds itself."""
     numbers = (target, alone, rows, *layers)
     if rows.ndim != 2 or layers.scale.ndim != 2 or row.ndim != 2 or not row.numel():
         return False
@@ -83,36 +91,36 @@ def _fit(
     )
 
 
-class _Attended(torch.autograd.Function):
+class _FusedAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Tensor) -> tuple[Tensor, Tensor]:
-        interest, weights, *sums = map(torch.from_numpy, attend(*map(_array, inputs)))
+        interest, weights, *sums = map(torch.from_numpy, attention_forward(*map(_array, inputs)))
         ctx.save_for_backward(*inputs, weights, *sums)
         return interest, weights
 
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # somebody wants gradients of these gradients
-            return None, None, *_gradients_by_tensors(ctx.saved_tensors[:-3], slopes)
-        found = gradients(*map(_array, (*ctx.saved_tensors, *slopes)))
+        if torch.is_grad_enabled():  # for second derivatives
+            return None, None, *_tensor_gradients(ctx.saved_tensors[:-3], slopes)
+        found = attention_backward(*map(_array, (*ctx.saved_tensors, *slopes)))
         return None, None, *map(torch.from_numpy, found)
 
 
-def _gradients_by_tensors(inputs: tuple[Tensor, ...], slopes: tuple[Tensor, ...]) -> list[Tensor]:
+def _tensor_gradients(inputs: tuple[Tensor, ...], slopes: tuple[Tensor, ...]) -> list[Tensor]:
     row, filled, *numbers = inputs
-    # Views, so that what one of them was made of is no concern of the others.
+    # Views, so that gradients stop at each of the inputs.
     own = [one.view_as(one) if one.requires_grad else one.detach() for one in numbers]
     wanted = [one for one in own if one.requires_grad]
     target, alone, rows, *layers = own
-    found = by_tensors(row, filled, target, alone, rows, Layers(*layers))
+    found = tensor_attention(row, filled, target, alone, rows, Layers(*layers))
     slope = iter(torch.autograd.grad(found, wanted, slopes, create_graph=True))
     return [next(slope) if one.requires_grad else torch.zeros_like(one) for one in own]
 
 
-def by_tensors(
+def tensor_attention(
     row: Tensor, filled: Tensor, target: Tensor, alone: Tensor, rows: Tensor, layers: Layers
 ) -> tuple[Tensor, Tensor]:
-    """The same as `attended`, by tensor operations."""
+    """The same as `fused_attention`, with tensor operations."""
     keys = rows[row]
     first = keys @ (target.unsqueeze(-2) * layers.scale + layers.shift).mT + alone.unsqueeze(-2)
     units = F.prelu(first, layers.first_slope)
@@ -123,9 +131,9 @@ def by_tensors(
 
 
 def masked_softmax(scores: Tensor, filled: Tensor) -> Tensor:
-    """Over the filled places; where there is none, all weights are 0."""
+    """The softmax over the filled places; all weights are 0 if there is none."""
     scores = scores.masked_fill(~filled, -torch.inf)
-    # A history without any item has no weights, instead of undefined ones.
+    # An empty history would give NaN.
     empty = ~filled.any(-1, keepdim=True)
     return scores.masked_fill(empty, 0.0).softmax(-1) * filled
 
@@ -134,14 +142,14 @@ def _array(tensor: Tensor) -> Any:
     return tensor.detach().contiguous().numpy()
 
 
-def paired(left: Tensor, right: Tensor, ends: str) -> Tensor:
-    """`torch.einsum` over the last axes, as `ends` says, with leading axes broadcast.
+def broadcast_einsum(left: Tensor, right: Tensor, ends: str) -> Tensor:
+    """`torch.einsum` over the last axes, with the equation `ends`, and leading axes broadcast.
 
-    Where `right` is the same along a leading axis of `left`, the product is one
-    larger matrix product instead of many small ones on copies.
+    If `right` has size 1 along a leading axis of `left`, the result is one large matrix product
+    instead of many small ones on copies.
 
     >>> weights, history = torch.rand(7, 50, 20), torch.rand(7, 1, 20, 8)
-    >>> paired(weights, history, "l,ld->d").shape
+    >>> broadcast_einsum(weights, history, "l,ld->d").shape
     torch.Size([7, 50, 8])
     """
     inputs, end = ends.split("->")
@@ -149,7 +157,7 @@ def paired(left: Tensor, right: Tensor, ends: str) -> Tensor:
     lead = left.shape[: left.ndim - len(first)]
     lead_right = right.shape[: right.ndim - len(second)]
     axes = max(len(lead), len(lead_right))
-    letters = ascii_uppercase[:axes]  # the ends have lower case
+    letters = ascii_uppercase[:axes]  # `ends` is in lower case
     names = []
     for tensor_lead in (lead, lead_right):
         own = letters[axes - len(tensor_lead) :]
@@ -158,39 +166,39 @@ def paired(left: Tensor, right: Tensor, ends: str) -> Tensor:
     a = left.reshape(*(size for size in lead if size != 1), *left.shape[len(lead) :])
     b = right.reshape(*(size for size in lead_right if size != 1), *right.shape[len(lead_right) :])
     product = torch.einsum(f"{names[0]}{first},{names[1]}{second}->{present}{end}", a, b)
-    # torch.broadcast_shapes takes 100 µs, and numpy's takes sizes for constants in exports.
+    # torch.broadcast_shapes takes 100 µs; numpy's would make sizes constants in exports.
     sizes = zip_longest(reversed(lead), reversed(lead_right), fillvalue=1)
     whole = reversed([b if a == 1 else a for a, b in sizes])
     return product.view(*whole, *product.shape[len(present) :])
 
 
 def dot(left: Tensor, right: Tensor) -> Tensor:
-    """Σ_d left_d·right_d, with leading axes broadcast, and no copies where they differ.
+    """Σ_d left_d·right_d with leading axes broadcast, without copies.
 
     >>> dot(torch.ones(50, 1, 8), torch.ones(7, 8)).shape
     torch.Size([50, 7])
     """
     if left.shape == right.shape:
         return (left * right).sum(-1)
-    # The common cases: candidates that are the same for all samples.
+    # The common case: all samples have the same candidates.
     if left.ndim == 3 and left.shape[1] == 1 and right.ndim == 2:
         return left.squeeze(1) @ right.T
     if right.ndim == 3 and right.shape[1] == 1 and left.ndim == 2:
         return right.squeeze(1) @ left.T
-    return paired(left, right, "d,d->")
+    return broadcast_einsum(left, right, "d,d->")
 
 
 _MATRIX = 2  # axes
-_FEWER = 3  # times as many places as pairs of rows, and attention by rows takes less time
-_TWO_HIDDEN = 4  # what is above the first layer: PReLU, linear, PReLU, linear
+_FEWER = 3  # attention by rows is faster with this many times fewer pairs of rows than places
+_TWO_HIDDEN = 4  # modules above the first layer: PReLU, linear, PReLU, linear
 
 
 class TargetAttention(nn.Module):
-    """How much each earlier item k matters for target q: softmax of MLP([q, k, q − k, q∘k]) / √dim.
+    """Weights of a history's items k for target q: softmax of MLP([q, k, q − k, q∘k]) / √dim.
 
     The first layer is linear in its four inputs, so it is computed as
-    (W₁ + W₃)·q + (W₂ − W₃ + W₄·diag(q))·k: one product of hidden × dim numbers for every
-    pair of a target and an earlier item, instead of four. An empty history has weights 0.
+    (W₁ + W₃)·q + (W₂ − W₃ + W₄·diag(q))·k: one product of size hidden × dim per pair of target
+    and item, instead of four. The weights of an empty history are 0.
 
     >>> history = History(torch.ones(7, 1, 20, 8), torch.ones(7, 1, 20, dtype=torch.bool))
     >>> TargetAttention(8)(torch.ones(7, 50, 8), history).shape
@@ -207,28 +215,28 @@ class TargetAttention(nn.Module):
         self.rest = nn.Sequential(*layers[:-1])
 
     def forward(self, target: Tensor, history: History) -> Tensor:
-        """The weights, (..., length), given targets (..., dim)."""
-        at_once = self._at_once(target, history)
-        if at_once is not None:
-            return at_once[1]
+        """The weights (..., length) for targets (..., dim)."""
+        fused = self._fused(target, history)
+        if fused is not None:
+            return fused[1]
         scores = self._scores_by_row(target, history)
         if scores is None:
-            scores = self._scores(target, history.vectors)
+            scores = self.scores(target, history.vectors)
         return masked_softmax(scores, history.filled)
 
     def interest(self, target: Tensor, history: History) -> Tensor:
-        """The history, summed up with the weights: Σ_k α_k·k, (..., dim)."""
+        """The weighted sum of the history, Σ_k α_k·k, (..., dim)."""
         by_rows = self._interest_by_rows(history)
         if by_rows is not None:
             return by_rows
-        at_once = self._at_once(target, history)
-        if at_once is not None:
-            return at_once[0]
+        fused = self._fused(target, history)
+        if fused is not None:
+            return fused[0]
         history = history.gathered()
-        return paired(self(target, history), history.vectors, "l,ld->d")
+        return broadcast_einsum(self(target, history), history.vectors, "l,ld->d")
 
-    def _at_once(self, target: Tensor, history: History) -> tuple[Tensor, Tensor] | None:
-        """Interest and weights, where each target has a history of its own."""
+    def _fused(self, target: Tensor, history: History) -> tuple[Tensor, Tensor] | None:
+        """Interest and weights by the fused kernel, if each target has its own history."""
         if target.ndim != _MATRIX or history.filled.ndim != _MATRIX:
             return None
         if len(self.rest) != _TWO_HIDDEN or torch.compiler.is_compiling():
@@ -242,25 +250,26 @@ class TargetAttention(nn.Module):
         layers = Layers(
             *(scale, shift, slope, second, second_bias, second_slope, last.view(-1), last_bias)
         )
-        return attended(row, history.filled, target, alone, rows, layers)
+        return fused_attention(row, history.filled, target, alone, rows, layers)
 
     def _first(self, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What the first layer has of a target alone; W and V of (W∘q + V)·k."""
+        """The first layer: the target's own contribution, and W and V of (W∘q + V)·k."""
         of_target, of_item, of_difference, of_product = self.first.weight.chunk(4, 1)
         alone = target @ (of_target + of_difference).T + self.first.bias
         return alone, of_product, of_item - of_difference
 
-    def _scores(self, target: Tensor, keys: Tensor) -> Tensor:
+    def scores(self, target: Tensor, keys: Tensor) -> Tensor:
+        """The scores (..., length) of targets (..., dim) for keys (..., length, dim)."""
         alone, scale, shift = self._first(target)
-        pairs = paired(target.unsqueeze(-2) * scale + shift, keys, "hd,ld->lh")
+        pairs = broadcast_einsum(target.unsqueeze(-2) * scale + shift, keys, "hd,ld->lh")
         hidden = pairs + alone.unsqueeze(-2)
         scores: Tensor = self.rest(hidden).squeeze(-1) / self.dim**0.5
         return scores
 
     def _scores_by_row(self, target: Tensor, history: History) -> Tensor | None:
-        """The same by way of the rows, where the targets are the same for all histories.
+        """The scores via rows, if all histories have the same targets.
 
-        Then a score is that of a target and a row, and there are fewer of these.
+        A score depends on target and row only, and there are fewer rows than places.
         """
         if history.rows is None or history.row is None or target.ndim < 2:
             return None
@@ -268,23 +277,23 @@ class TargetAttention(nn.Module):
         shared = len(others) == history.row.ndim - 1 and all(size == 1 for size in others)
         if not shared or len(history.rows) >= history.row.numel():
             return None
-        of_rows = self._scores(target.view(candidates, -1), history.rows)
+        of_rows = self.scores(target.view(candidates, -1), history.rows)
         return of_rows[:, history.row]
 
     def _interest_by_rows(self, history: History) -> Tensor | None:
-        """Σ_k α_k·k as a sum over rows, where targets are rows of the same table, which are few.
+        """Σ_k α_k·k as a sum over rows, if targets are rows of the same small table.
 
-        A place's score is that of two rows then, and places with the same row weigh alike: a row
-        that fills c places weighs as much as one place whose score is higher by log c.
+        A score then depends on two rows. A row that fills c places counts like one place whose
+        score is higher by log c.
         """
         rows, row, target = history.rows, history.row, history.target
         if rows is None or row is None or target is None:
             return None
-        if row.ndim != _MATRIX or target.shape != row.shape[:1]:  # candidates share histories
+        if row.ndim != _MATRIX or target.shape != row.shape[:1]:  # several targets per history
             return None
         if _FEWER * len(rows) ** 2 > row.numel():
             return None
         places = torch.zeros((len(row), len(rows)), dtype=rows.dtype, device=rows.device)
         places.scatter_add_(1, row, history.filled.to(rows))
-        scores = self._scores(rows, rows).index_select(0, target)
+        scores = self.scores(rows, rows).index_select(0, target)
         return masked_softmax(scores + places.clamp(min=1).log(), places > 0) @ rows

@@ -1,8 +1,8 @@
-"""Attention of a target to each row of its history, in machine code.
+"""Numba kernels of target attention, forward and backward.
 
-All that belongs to one sample stays in the processor's cache, and rows are read where they lie. As
-tensor operations, the rows of all histories, what the layers make of them and their gradients
-would each be written and read again for a whole batch, which takes longer than to compute them.
+The data of one sample stays in the CPU cache, and rows are read in place. Tensor operations would
+write and read the gathered rows, the activations and their gradients for the whole batch, which
+takes longer than computing them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ANY_ORDER = {"reassoc", "contract", "nsz", "arcp"}  # of sums; infinities and N
 
 
 @numba.njit(cache=True, nogil=True, fastmath=_ANY_ORDER)
-def attend(
+def attention_forward(
     row: NDArray[np.int64],
     filled: NDArray[np.bool_],
     target: Numbers,
@@ -33,10 +33,7 @@ def attend(
     last: Numbers,
     last_bias: Numbers,
 ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """Interests and weights, and what the two layers came to before their PReLU.
-
-    See `attended`.
-    """
+    """Interests, weights and the pre-activations of both layers, as `fused_attention` defines."""
     samples, length = row.shape
     dim, width, upper = rows.shape[1], len(scale), len(second)
     kind = rows.dtype.type
@@ -91,7 +88,7 @@ def attend(
 
 
 @numba.njit(cache=True, nogil=True, fastmath=_ANY_ORDER)
-def gradients(
+def attention_backward(
     row: NDArray[np.int64],
     filled: NDArray[np.bool_],
     target: Numbers,
@@ -123,7 +120,7 @@ def gradients(
     Numbers,
     Numbers,
 ]:
-    """Those at the inputs of `attend` from `target` on, given those at interests and weights."""
+    """Gradients of the inputs of `attention_forward` from `target` on."""
     samples, length = row.shape
     dim, width, upper = rows.shape[1], len(scale), len(second)
     kind = rows.dtype.type

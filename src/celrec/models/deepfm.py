@@ -1,4 +1,4 @@
-"""DeepFM."""
+"""DeepFM: a factorisation machine and a network."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from celrec.models.attention import dot
 from celrec.models.interaction import History, Interaction
-from celrec.models.layers import Tower, flat
+from celrec.models.layers import Tower, flatten_fields
 
 
 class DeepFM(Interaction):
@@ -36,7 +36,7 @@ class DeepFM(Interaction):
         history: History | None = None,
         features: Tensor | None = None,
     ) -> Tensor:
-        """See `Interaction`; the history is not looked at."""
+        """The prediction; the history is not used."""
         del history
         a, b = user[..., :-1], item[..., :-1]
         linear = user[..., -1] + item[..., -1]
@@ -48,18 +48,18 @@ class DeepFM(Interaction):
             others = a + vectors.sum(-2)
             squares = a.square().sum(-1) + vectors.square().sum((-1, -2))
             pairs = (others.square().sum(-1) - squares) / 2
-        # The pairs of the item apart: what the others are among themselves is the same for all.
+        # The item's pairs separately, since all other pairs are the same for every candidate.
         pairs = pairs + dot(b, others)
-        deep: Tensor = self.tower([a, b, flat(vectors, user)])
+        deep: Tensor = self.tower([a, b, flatten_fields(vectors, user)])
         return linear + pairs + deep
 
     @torch.no_grad()
     def set_mean(self, mean: float) -> None:
-        """The constant at the top."""
+        """Set the output bias to `mean`."""
         self.tower.bias.fill_(mean)
 
     @torch.no_grad()
     def begin_as_dot_product(self) -> int:
-        """See `Interaction`: that is what the pairs are for."""
+        """Set the network's output to 0; the pairs contain the dot product of user and item."""
         self.tower.begin_at_zero()
         return self.dim

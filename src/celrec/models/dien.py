@@ -11,15 +11,15 @@ from torch import Tensor, nn
 from celrec.errors import CelrecError
 from celrec.models.attention import TargetAttention
 from celrec.models.interaction import History, Interaction
-from celrec.models.layers import Tower, flat
+from celrec.models.layers import Tower, flatten_fields
 
 
 class DIEN(Interaction):
     """y = MLP(user, target, interest, user∘target, Σ history, features) (Zhou et al., AAAI'19).
 
-    A GRU reads the history; a second one, whose update gate is scaled by the
-    attention that the target pays to each state (AUGRU), follows how the interest
-    in the target evolved. The product tells a small network who fits whom.
+    A GRU reads the history. A second one (AUGRU), whose update gate is scaled by the attention of
+    the target to each state, models the evolution of the interest in the target. The product
+    user∘target helps a small network to match users and items.
 
     >>> history = History(torch.ones(7, 1, 5, 8), torch.ones(7, 1, 5, dtype=torch.bool))
     >>> DIEN(8)(torch.ones(7, 1, 8), torch.ones(7, 50, 8), history).shape
@@ -55,25 +55,25 @@ class DIEN(Interaction):
         history: History | None = None,
         features: Tensor | None = None,
     ) -> Tensor:
-        """See `Interaction`."""
+        """The prediction; DIEN needs a history."""
         if history is None:
-            raise CelrecError("history is missing: DIEN needs what the users did before")
+            raise CelrecError("history is missing: DIEN needs the users' earlier items; pass it")
         history = history.gathered()
         states = self.read(history)
         interests = History(states, history.filled)
         evolved = self._evolve(interests, self.attention(item, interests))
         known = history.vectors * history.filled.unsqueeze(-1)
-        inputs = [user, item, evolved, (user, item), known.sum(-2), flat(features, user)]
+        inputs = [user, item, evolved, (user, item), known.sum(-2), flatten_fields(features, user)]
         predicted: Tensor = self.tower(inputs)
         return predicted
 
     def read(self, history: History) -> Tensor:
-        """The state of interest after each earlier item, (..., length, dim)."""
+        """The interest states after each item of the history, (..., length, dim)."""
         vectors = history.vectors * history.filled.unsqueeze(-1)
         if not vectors.shape[-2]:
             return vectors
-        # A GRU changes its state even where it reads zeros, so it reads the empty places last.
-        # By keys that differ: ONNX knows no stable sort.
+        # Zeros change the state of a GRU too, so empty places are read last. The sort keys are
+        # distinct, since ONNX has no stable sort.
         length = vectors.shape[-2]
         place = torch.arange(length, device=vectors.device)
         order = torch.where(history.filled, place, place + length).argsort(dim=-1)
@@ -83,14 +83,14 @@ class DIEN(Interaction):
         return torch.zeros_like(ordered).scatter(-2, places, states.view(ordered.shape))
 
     def next_item_score(self, states: Tensor, item: Tensor) -> Tensor:
-        """For the auxiliary loss: the logit that `item` comes next after a state of interest."""
+        """The logit that `item` follows an interest state, for the auxiliary loss."""
         score: Tensor = self.next_item([states, item])
         return score
 
     def auxiliary(self, history: History, not_next: Tensor) -> Tensor:
-        """−log σ(score of the next item) − log(1 − σ(score of another)), mean over the histories.
+        """−log σ(score of the next item) − log(1 − σ(score of a negative)), mean over histories.
 
-        So each state of interest learns to tell what comes next.
+        It trains each interest state to predict the next item.
         """
         history = history.gathered()
         states = self.read(history)[..., :-1, :]
@@ -101,12 +101,12 @@ class DIEN(Interaction):
         return (losses * both).sum() / both.sum().clamp(min=1)
 
     def auxiliary_terms(self, filled: Tensor) -> Tensor:
-        """One for every two items next to each other."""
+        """The number of pairs of consecutive items."""
         return _neighbours(filled).sum()
 
     def _evolve(self, interests: History, weights: Tensor) -> Tensor:
-        """AUGRU: h = (1 − α·u)·h + α·u·tanh(…); a place that is empty changes nothing."""
-        new = self.inputs(interests.vectors)  # once for all targets
+        """AUGRU: h = (1 − α·u)·h + α·u·tanh(…); empty places do not change the state."""
+        new = self.inputs(interests.vectors)  # shared by all targets
         dim = new.shape[-1] // 3
         state: Tensor = new.new_zeros((*weights.shape[:-1], dim))
         for place in range(weights.shape[-1]):
@@ -120,15 +120,15 @@ class DIEN(Interaction):
 
     @torch.no_grad()
     def set_mean(self, mean: float) -> None:
-        """The constant at the top."""
+        """Set the output bias to `mean`."""
         self.tower.bias.fill_(mean)
 
     def begin_as_dot_product(self) -> int:
-        """See `Interaction`."""
+        """Start the network as the sum of user∘target."""
         self.tower.begin_as_sum(3)
         return self.dim
 
 
 def _neighbours(filled: Tensor) -> Tensor:
-    """Where there is an item, and one after it."""
+    """The places with an item that is followed by another."""
     return filled[..., :-1] & filled[..., 1:]

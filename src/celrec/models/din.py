@@ -10,16 +10,15 @@ from torch import Tensor
 from celrec.errors import CelrecError
 from celrec.models.attention import TargetAttention
 from celrec.models.interaction import History, Interaction
-from celrec.models.layers import Tower, flat
+from celrec.models.layers import Tower, flatten_fields
 
 
 class DIN(Interaction):
     """y = MLP(user, target, interest, user∘target, interest∘target, features).
 
-    The Deep Interest Network (Zhou et al., KDD'18). The interest Σ_k α_k·k is the
-    history, summed up with the weights that the target gives to it. The products, which
-    the authors' later code has too for interest and target, tell a small network who
-    fits whom.
+    The Deep Interest Network (Zhou et al., KDD'18). The interest Σ_k α_k·k is the sum of the
+    history, weighted by target attention. The products help a small network to match users and
+    items; the authors' later code has interest∘target too.
 
     >>> history = History(torch.ones(7, 1, 20, 8), torch.ones(7, 1, 20, dtype=torch.bool))
     >>> DIN(8)(torch.ones(7, 1, 8), torch.ones(7, 50, 8), history).shape
@@ -48,21 +47,21 @@ class DIN(Interaction):
         history: History | None = None,
         features: Tensor | None = None,
     ) -> Tensor:
-        """See `Interaction`."""
+        """The prediction; DIN needs a history."""
         if history is None:
-            raise CelrecError("history is missing: DIN needs what the users did before")
+            raise CelrecError("history is missing: DIN needs the users' earlier items; pass it")
         interest = self.attention.interest(item, history)
         products = (user, item), (interest, item)
-        inputs = [user, item, interest, *products, flat(features, user)]
+        inputs = [user, item, interest, *products, flatten_fields(features, user)]
         predicted: Tensor = self.tower(inputs)
         return predicted
 
     @torch.no_grad()
     def set_mean(self, mean: float) -> None:
-        """The constant at the top."""
+        """Set the output bias to `mean`."""
         self.tower.bias.fill_(mean)
 
     def begin_as_dot_product(self) -> int:
-        """See `Interaction`."""
+        """Start the network as the sum of user∘target."""
         self.tower.begin_as_sum(3)
         return self.dim

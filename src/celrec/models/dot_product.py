@@ -10,7 +10,7 @@ from celrec.models.interaction import History, Interaction
 
 
 class DotProduct(Interaction):
-    """y = a·b. With vectors that are kept non-negative it is NMF.
+    """y = a·b; with non-negative vectors this is NMF.
 
     >>> import torch
     >>> DotProduct()(torch.ones(5, 1, 3), torch.ones(4, 3)).shape
@@ -31,7 +31,7 @@ class DotProduct(Interaction):
         return dot(user, item)
 
     def line(self, partner: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Interaction`."""
+        """Constant 0 and slope `partner`."""
         return partner.new_zeros(partner.shape[:-1]), partner
 
 
@@ -64,12 +64,12 @@ class BiasedDotProduct(Interaction):
         return self.mean + user[..., -1] + item[..., -1] + factors
 
     def line(self, partner: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Interaction`."""
+        """Constant μ + the partner's bias; slope `partner`, and 1 for the own bias."""
         slope = partner.clone()
         slope[..., -1] = 1
         return self.mean + partner[..., -1], slope
 
     @torch.no_grad()
     def set_mean(self, mean: float) -> None:
-        """It becomes μ."""
+        """Set μ."""
         self.mean.fill_(mean)

@@ -1,4 +1,4 @@
-"""What every interaction model has in common, and the history that some of them read."""
+"""The interface of interaction models, and the histories that some of them use."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from celrec.errors import CelrecError
 
 
 class History(NamedTuple):
-    """The vectors of earlier items, oldest first, and which places are filled.
+    """The vectors of a user's earlier items, oldest first, and a mask of the filled places.
 
-    Where they come from a table, `rows` and `row` may tell so, with the vectors or in their
-    place: then what depends on a row alone need not be computed for every place.
+    If the vectors are rows of a table, `rows` and `row` can be given, with the vectors or instead
+    of them: then values that depend on the row alone are computed once per row.
 
     >>> import torch
     >>> filled = torch.ones(2, 20, dtype=torch.bool)
@@ -26,7 +26,7 @@ class History(NamedTuple):
     """
 
     given: Tensor | None
-    """(..., length, dim); what stands in empty places does not matter, if it is finite."""
+    """(..., length, dim); values in empty places are ignored, but must be finite."""
     filled: Tensor
     """(..., length), bool; empty places come first."""
     rows: Tensor | None = None
@@ -34,44 +34,44 @@ class History(NamedTuple):
     row: Tensor | None = None
     """(..., length): the vectors are rows[row]."""
     target: Tensor | None = None
-    """(...): the targets are rows[target], where they are known to come from the same table."""
+    """(...): the targets are rows[target], if they come from the same table."""
 
     @property
     def vectors(self) -> Tensor:
-        """(..., length, dim), gathered anew in every call if they are not given."""
+        """(..., length, dim); gathered at every access if only rows are given."""
         if self.given is not None:
             return self.given
         if self.rows is None or self.row is None:
-            raise CelrecError("history has neither vectors nor rows; give it one of them")
+            raise CelrecError("history has neither vectors nor rows; pass one of them")
         flat = self.rows.index_select(0, self.row.reshape(-1))
         return flat.view(*self.row.shape, self.rows.shape[-1])
 
     def gathered(self) -> History:
-        """With vectors that are given."""
+        """The same history with gathered vectors."""
         return self._replace(given=self.vectors)
 
 
 class Interaction(nn.Module, ABC):
-    """Vectors to a prediction; an interaction model never sees an id.
+    """Maps vectors to a prediction; an interaction model never sees an id.
 
-    The vectors of users, items, history and features all have `dim` numbers, and
-    `extra_columns` more for scalars that the model wants of every id: a bias, or
-    the weight of a linear part. So nothing that grows with the ids is hidden in the
-    model.
+    The vectors of users, items, history and features have `dim` values, followed by
+    `extra_columns` scalars per id, such as a bias or the weight of a linear part. So all
+    parameters that grow with the number of ids are in the tables.
 
-    Leading axes are broadcast against each other: users of shape (batch, 1, …) and
-    items of shape (batch, candidates, …) give predictions (batch, candidates), and
-    what depends on the users alone is computed once.
+    Leading axes are broadcast: users of shape (batch, 1, …) and items of shape
+    (batch, candidates, …) give predictions (batch, candidates), and terms that depend on the
+    users alone are computed once.
     """
 
     extra_columns: ClassVar[int] = 0
     linear: ClassVar[bool] = False
-    """Whether the prediction is linear in the user's vector, and in the item's: see `line`."""
+    """Whether the prediction is linear in each of the user's and item's vectors (has `line`)."""
     bilinear: ClassVar[bool] = False
     """Whether it is the dot product of the vectors, with their `extra_columns` as biases."""
     uses_history: ClassVar[bool] = False
+    """Whether `forward` needs a history."""
     wants_negatives: ClassVar[bool] = False
-    """Whether there is an `auxiliary` loss."""
+    """Whether the model has an `auxiliary` loss, which needs negative samples."""
 
     @abstractmethod
     def forward(
@@ -84,33 +84,41 @@ class Interaction(nn.Module, ABC):
         """The prediction; `features` is (..., fields, dim + extra_columns)."""
 
     def line(self, partner: Tensor) -> tuple[Tensor, Tensor]:
-        """Constants c and slopes s, such that the prediction for a vector v is c + s·v.
+        """Constants c and slopes s such that the prediction for a vector v is c + s·v.
 
-        `partner` is the user's vector where v is an item's, and the other way round.
+        Args:
+            partner: The user's vector if v is an item's, and vice versa.
+
         """
         del partner
-        raise CelrecError(f"{type(self).__name__} is not linear; see `linear` before")
+        raise CelrecError(f"{type(self).__name__} is not linear; check `linear` first")
 
     def set_mean(self, mean: float) -> None:
-        """Let the predictions of an untrained model be about `mean`; 0 if it has no such place."""
+        """Initialise the output bias so that predictions are about `mean`; by default nothing."""
         del mean
 
     def begin_as_dot_product(self) -> int:
-        """Let the prediction be Σ_d user_d·item_d over so many dimensions, the first ones.
+        """Initialise the model as the dot product over the first dimensions; return their number.
 
-        As long as that is positive and all else is 0. So rows that a factorisation has
-        learned can be gone on from. 0 if the model cannot do it, and nothing is changed.
+        Then the prediction is Σ_d user_d·item_d wherever that is positive and all other inputs
+        are 0, so training can start from the rows of a factorisation. Models that cannot do this
+        return 0 and do not change.
         """
         return 0
 
     def auxiliary(self, history: History, not_next: Tensor) -> Tensor | None:
-        """A loss to be added in training, given for each earlier item another in its place.
+        """An additional loss in training; by default None.
 
-        The mean of as many terms as `auxiliary_terms` says.
+        It is the mean of `auxiliary_terms` terms.
+
+        Args:
+            history: The histories.
+            not_next: The vectors of a negative sample for each place of the histories.
+
         """
         del history, not_next
         return None
 
     def auxiliary_terms(self, filled: Tensor) -> Tensor:
-        """How many terms the auxiliary loss of histories filled like that has."""
+        """The number of terms of the auxiliary loss, for histories with this mask."""
         return filled.sum()

@@ -1,4 +1,4 @@
-"""Layers that several networks are made of."""
+"""Layers that several models share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from celrec.models.attention import paired
+from celrec.models.attention import broadcast_einsum
 
 Input: TypeAlias = Tensor | tuple[Tensor, Tensor]
 
@@ -18,8 +18,7 @@ Input: TypeAlias = Tensor | tuple[Tensor, Tensor]
 class JoinedLinear(nn.Module):
     """W·[x₁ | x₂ | …] + c, computed as W₁x₁ + W₂x₂ + … + c.
 
-    Each product has the leading axes of its own input, and only the sums are
-    broadcast: an input that is the same for many candidates is multiplied once. An
+    Only the sums are broadcast, so an input that many candidates share is multiplied once. An
     input may be a pair of tensors, which stands for their product x∘x′.
 
     >>> import torch
@@ -34,7 +33,7 @@ class JoinedLinear(nn.Module):
         self.linear = nn.Linear(sum(self.sizes), out)
 
     def forward(self, inputs: Sequence[Input]) -> Tensor:
-        """One tensor, or pair of tensors, for each of the sizes."""
+        """The sum; `inputs` has one tensor or pair of tensors per size."""
         weights = torch.split(self.linear.weight, list(self.sizes), 1)
         parts = [_times(x, weight) for x, weight in zip(inputs, weights, strict=True)]
         total: Tensor = reduce(add, parts) + self.linear.bias
@@ -48,15 +47,15 @@ def _times(x: Input, weight: Tensor) -> Tensor:
     first, second = sorted(x, key=Tensor.numel)
     if first.shape[:-1] == second.shape[:-1]:
         return (first * second) @ weight.T
-    # (W∘x)·x′: no product is made for every candidate.
-    return paired(first.unsqueeze(-2) * weight, second, "hd,d->h")
+    # (W∘x)·x′, which avoids the product x∘x′ for every candidate.
+    return broadcast_einsum(first.unsqueeze(-2) * weight, second, "hd,d->h")
 
 
 class Tower(nn.Module):
-    """Several inputs → hidden layers with PReLU → one number.
+    """An MLP with several inputs, PReLU hidden layers and one output.
 
-    No batch normalisation and no dropout: the loss of a sample must not depend on
-    the others of its batch, or members could not be judged one by one.
+    There is no batch normalisation and no dropout: the loss of a sample must not depend on the
+    other samples of its batch, so that members of a cluster can be evaluated separately.
 
     >>> Tower([3, 5], [16, 8])([torch.ones(7, 1, 3), torch.ones(7, 50, 5)]).shape
     torch.Size([7, 50])
@@ -72,21 +71,21 @@ class Tower(nn.Module):
 
     @property
     def bias(self) -> Tensor:
-        """The constant that is added at the top."""
+        """The bias of the output."""
         top = self.rest[-1]
         return top.bias  # type: ignore[return-value]
 
     def forward(self, inputs: Sequence[Input]) -> Tensor:
-        """One tensor, or pair of tensors, for each of the sizes: see `JoinedLinear`."""
+        """The output without its last axis; `inputs` as for `JoinedLinear`."""
         top: Tensor = self.rest(self.first(inputs))
         return top.squeeze(-1)
 
     @torch.no_grad()
     def begin_as_sum(self, number: int) -> None:
-        """Let the output be the sum over one input, where that is positive.
+        """Initialise the output as the sum of input `number`, wherever that is positive.
 
-        The first unit of each layer carries it; the others stay random, but for the
-        top, which does not listen to them yet.
+        The first unit of each layer carries the sum. The other units stay random, with output
+        weights of 0.
         """
         weight = self.first.linear.weight
         ends = [sum(self.first.sizes[:n]) for n in (number, number + 1)]
@@ -101,13 +100,13 @@ class Tower(nn.Module):
 
     @torch.no_grad()
     def begin_at_zero(self) -> None:
-        """Let the output be 0: the top does not listen to the layers below yet."""
+        """Initialise the output layer with 0."""
         for parameter in self.rest[-1].parameters():
             parameter.zero_()
 
 
-def flat(features: Tensor | None, like: Tensor) -> Tensor:
-    """The vectors of all fields side by side, or nothing at all."""
+def flatten_fields(features: Tensor | None, like: Tensor) -> Tensor:
+    """The concatenated vectors of all fields; without features a tensor of width 0."""
     if features is None:
         return torch.zeros((*[1] * (like.ndim - 1), 0), dtype=like.dtype, device=like.device)
     return features.flatten(-2)

@@ -1,4 +1,4 @@
-"""What a wrong prediction costs."""
+"""Loss functions per sample, and their link functions."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch import Tensor
 
 
 class Loss(NamedTuple):
-    """A loss by sample, and how a prediction is told from what a model puts out."""
+    """A loss per sample, and the link between model outputs and predictions."""
 
     of_samples: Callable[[Tensor, Tensor], Tensor]
-    """From outputs and targets, of any shapes that can be broadcast."""
+    """The loss of outputs and targets, with shapes that can be broadcast."""
     prediction: Callable[[Tensor], Tensor]
-    """From outputs, on the scale of the targets."""
+    """The predictions of outputs, on the scale of the targets."""
     output: Callable[[float], float]
-    """The one output that is best for targets with this mean."""
+    """The best constant output for targets with the given mean."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Loss:
         """Itself: a model that is copied keeps its loss."""
@@ -26,25 +26,25 @@ class Loss(NamedTuple):
 
 
 def squared_error(output: Tensor, target: Tensor) -> Tensor:
-    """(y − x)² for each sample."""
+    """(y − x)² per sample."""
     return (output - target).square()
 
 
 def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
-    """−x·log σ(y) − (1 − x)·log(1 − σ(y)) for each sample, y being a logit."""
+    """−x·log σ(y) − (1 − x)·log(1 − σ(y)) per sample, for logits y."""
     return F.softplus(output) - target * output
 
 
 def ranking(margin: Tensor, target: Tensor) -> Tensor:
-    """−log σ(y − y′) for each pair: the better one is to score higher (BPR)."""
+    """−log σ(y − y′) per pair, for margins y − y′ (BPR)."""
     del target
     return F.softplus(-margin)
 
 
 def rating_and_conversion(positive: float) -> Loss:
-    """Two tasks, in the last axis: squared error, and cross-entropy of x ≥ `positive`; their sum.
+    """Two tasks along the last axis: squared error, plus cross-entropy of x ≥ `positive`.
 
-    The prediction is that of the rating.
+    The prediction is the first task's, the rating.
     """
 
     def both(outputs: Tensor, target: Tensor) -> Tensor:

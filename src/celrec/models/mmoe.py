@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from celrec.models.interaction import History, Interaction
-from celrec.models.layers import JoinedLinear, Tower, flat
+from celrec.models.layers import JoinedLinear, Tower, flatten_fields
 
 
 class MMoE(Interaction):
-    """y_t = tower_t(Σ_i g_ti·ReLU(W_i·x)), g_t = softmax(G_t·x): tasks that share experts.
+    """y_t = tower_t(Σ_i g_ti·ReLU(W_i·x)), g_t = softmax(G_t·x): tasks share experts.
 
-    x is all vectors side by side; the predictions have one more axis, for the tasks
+    x is the concatenation of all vectors. The last axis of predictions runs over the tasks
     (Ma et al., KDD'18).
 
     >>> MMoE(8, tasks=2)(torch.ones(7, 1, 8), torch.ones(7, 50, 8)).shape
@@ -45,9 +45,9 @@ class MMoE(Interaction):
         history: History | None = None,
         features: Tensor | None = None,
     ) -> Tensor:
-        """See `Interaction`; the history is not looked at."""
+        """The prediction; the history is not used."""
         del history
-        inputs = [user, item, flat(features, user)]
+        inputs = [user, item, flatten_fields(features, user)]
         experts = self.expert(inputs).relu().unflatten(-1, (self.experts, -1))
         gates = self.gate(inputs).unflatten(-1, (self.tasks, self.experts)).softmax(-1)
         mixed = gates @ experts
@@ -55,5 +55,5 @@ class MMoE(Interaction):
 
     @torch.no_grad()
     def set_mean(self, mean: float) -> None:
-        """The constant at the top of the first task, which is that of the ratings."""
+        """Set the output bias of the first task, the rating, to `mean`."""
         self.towers[0].bias.fill_(mean)  # type: ignore[operator]

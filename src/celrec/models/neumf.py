@@ -10,13 +10,13 @@ from torch import Tensor
 
 from celrec.errors import CelrecError
 from celrec.models.interaction import History, Interaction
-from celrec.models.layers import JoinedLinear, flat
+from celrec.models.layers import JoinedLinear, flatten_fields
 
 
 class NeuMF(Interaction):
-    """y = w·[p∘q | MLP(p′, q′)] + c: a weighted dot product beside a network (He et al., WWW'17).
+    """y = w·[p∘q | MLP(p′, q′)] + c: a weighted dot product and a network (He et al., WWW'17).
 
-    A row holds both vectors of its id, [p | p′], the first `product_dim` numbers being p.
+    A row is [p | p′]: the first `product_dim` values are p, the others p′.
 
     >>> NeuMF(24)(torch.ones(7, 1, 24), torch.ones(7, 50, 24)).shape
     torch.Size([7, 50])
@@ -28,7 +28,7 @@ class NeuMF(Interaction):
         super().__init__()
         if not 0 < product_dim < dim:
             raise CelrecError(
-                f"product_dim must lie in 1 … {dim - 1}, not {product_dim}; take a higher rank"
+                f"product_dim must lie in 1 … {dim - 1}, not {product_dim}; use a higher rank"
             )
         self.product_dim = product_dim
         self.first = JoinedLinear([dim - product_dim] * 2 + [fields * dim], hidden[0])
@@ -44,22 +44,24 @@ class NeuMF(Interaction):
         history: History | None = None,
         features: Tensor | None = None,
     ) -> Tensor:
-        """See `Interaction`; the history is not looked at."""
+        """The prediction; the history is not used."""
         del history
         split = self.product_dim
         product = user[..., :split] * item[..., :split]
-        deep = self.rest(self.first([user[..., split:], item[..., split:], flat(features, user)]))
+        deep = self.rest(
+            self.first([user[..., split:], item[..., split:], flatten_fields(features, user)])
+        )
         predicted: Tensor = self.top([product, deep])
         return predicted.squeeze(-1)
 
     @torch.no_grad()
     def set_mean(self, mean: float) -> None:
-        """The constant at the top."""
+        """Set the output bias to `mean`."""
         self.top.linear.bias.fill_(mean)
 
     @torch.no_grad()
     def begin_as_dot_product(self) -> int:
-        """See `Interaction`; over the dimensions of the product."""
+        """Start as the dot product over the first `product_dim` dimensions."""
         self.top.linear.weight.zero_()
         self.top.linear.weight[0, : self.product_dim] = 1
         self.top.linear.bias.zero_()

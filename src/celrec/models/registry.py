@@ -1,4 +1,4 @@
-"""All interaction models by name: factorisations and networks."""
+"""The registry of interaction models: factorisations and networks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MODELS: dict[str, Callable[[int, int], Interaction]] = {
     "neumf": NeuMF,
     "widedeep": WideDeep,
 }
-"""Networks: a class, or a function, of the length of a row and the number of further fields."""
+"""Networks by name, called with the dimension and the number of feature fields."""
 
 
 def model_names() -> list[str]:
@@ -36,10 +36,10 @@ def model_names() -> list[str]:
 
 
 def model_summaries() -> dict[str, str]:
-    """What each model is: the first line of its docstring.
+    """The first line of each model's docstring.
 
     >>> model_summaries()["nmf"]
-    'y = a·b. With vectors that are kept non-negative it is NMF.'
+    'y = a·b; with non-negative vectors this is NMF.'
     """
     made = {**FACTORISATIONS, **MODELS}
     return {name: (make.__doc__ or "").strip().partition("\n")[0] for name, make in made.items()}

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from celrec.models.interaction import History, Interaction
-from celrec.models.layers import Tower, flat
+from celrec.models.layers import Tower, flatten_fields
 
 
 class WideDeep(Interaction):
-    """y = Σ w + MLP(a, b, features): a linear part beside a network (Cheng et al., 2016).
+    """y = Σ w + MLP(a, b, features): a linear part and a network (Cheng et al., 2016).
 
-    The weight w of every id and of every value of a feature is the last column of its row.
+    The linear weight w of an id or of a feature's value is the last column of its row.
 
     >>> WideDeep(8)(torch.ones(7, 1, 9), torch.ones(7, 50, 9)).shape
     torch.Size([7, 50])
@@ -33,17 +33,17 @@ class WideDeep(Interaction):
         history: History | None = None,
         features: Tensor | None = None,
     ) -> Tensor:
-        """See `Interaction`; the history is not looked at."""
+        """The prediction; the history is not used."""
         del history
         wide = user[..., -1] + item[..., -1]
         vectors = None
         if features is not None:
             wide = wide + features[..., -1].sum(-1)
             vectors = features[..., :-1]
-        deep: Tensor = self.tower([user[..., :-1], item[..., :-1], flat(vectors, user)])
+        deep: Tensor = self.tower([user[..., :-1], item[..., :-1], flatten_fields(vectors, user)])
         return wide + deep
 
     @torch.no_grad()
     def set_mean(self, mean: float) -> None:
-        """The constant at the top."""
+        """Set the output bias to `mean`."""
         self.tower.bias.fill_(mean)

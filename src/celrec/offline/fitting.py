@@ -118,7 +118,7 @@ def fit(
             "or ratings on a smaller scale"
         )
     held = {
-        side: max(table.memory(training=True).total, table.prepared_with)
+        side: max(table.memory(training=True).total, table.preparation_bytes)
         for side, table in model.whole_tables.items()
     }
     traits = {side: table.traits for side, table in model.whole_tables.items()}

@@ -55,7 +55,7 @@ def make_solver(
 def _check_equal(model: Model, communicator: Communicator) -> None:
     """Complain about tables that several processes would come to have different ones of."""
     for name, table in model.whole_tables.items():
-        if communicator.size > 1 and table.watches:
+        if communicator.size > 1 and table.observes_lookups:
             raise CelrecError(
                 f"{communicator.size} processes cannot train {type(table).__name__} of {name}, "
                 "which looks at every sample; train in one, or take another embedding"

@@ -151,7 +151,7 @@ class HardClusterTrainer(RowTableTrainer):
 
     def keep(self, ids: NDArray[np.int64]) -> None:
         """See `TableTrainer`. Clusters that lose everybody are closed: see `ClusteredEmbedding`."""
-        clusters = self._clusters.rows_left(torch.from_numpy(ids)).numpy()
+        clusters = self._clusters.kept_rows(torch.from_numpy(ids)).numpy()
         super().keep(ids)
         self.members.keep(ids, clusters, self.buffer.counts)
         self.buffer.keep(ids)

@@ -101,14 +101,14 @@ class PersonalTableTrainer(TableTrainer):
     def grow(self, ids: int) -> None:
         """See `TableTrainer`."""
         self._inner.grow(ids)
-        self._personal.follow()
+        self._personal.sync_growth()
 
     def keep(self, ids: NDArray[np.int64]) -> None:
         """See `TableTrainer`."""
         kept = torch.from_numpy(ids)
-        rows = self._personal.rows_left(kept)
+        rows = self._personal.kept_rows(kept)
         self._inner.keep(ids)
-        self._personal.follow_kept(kept)
+        self._personal.sync_kept(kept)
         self._descent.keep(rows.numpy())
 
     def renumber(self, place: int, numbers: NDArray[np.int64]) -> None:

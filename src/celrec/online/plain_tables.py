@@ -78,7 +78,7 @@ class RowTableTrainer(TableTrainer):
     def keep(self, ids: NDArray[np.int64]) -> None:
         """See `TableTrainer`."""
         kept = torch.from_numpy(ids)
-        rows = self._rows.rows_left(kept)
+        rows = self._rows.kept_rows(kept)
         self.table.keep(kept)
         self._descent.keep(rows.numpy())
         self._scatter(len(ids))

@@ -13,7 +13,7 @@ from torch import Tensor
 from celrec.data.interactions import Interactions
 from celrec.data.seen_items import SeenItems
 from celrec.data.split import Split
-from celrec.embeddings.hashing import mixed
+from celrec.embeddings.hashing import hash_ids
 
 _TRIES = 8
 
@@ -56,7 +56,7 @@ class Negatives:
     def draw_alike(self, users: Tensor, places: Tensor, seed: int) -> Tensor:
         """The same, of which each depends on its place in the log and the seed alone."""
         return self._draw(
-            users, lambda again, number: mixed(places[again], seed + number) % self._items
+            users, lambda again, number: hash_ids(places[again], seed + number) % self._items
         )
 
     def _draw(self, users: Tensor, items: Callable[[Tensor, int], Tensor]) -> Tensor:

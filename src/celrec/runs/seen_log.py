@@ -93,7 +93,7 @@ class SeenLog:
                 file.seek(self._events * _BYTES)
                 file.truncate()
                 for start in range(self._events, events, _PART):
-                    pairs = np.stack(self.seen.held(start, start + _PART), 1)
+                    pairs = np.stack(self.seen.stored(start, start + _PART), 1)
                     data = pairs.astype(_PAIR).tobytes()
                     file.write(data)
                     crc32 = zlib.crc32(data, crc32)

@@ -30,7 +30,7 @@ class Outage:
         if now - self._since >= self._patience:
             raise CelrecError(
                 f"{self._broker}: away for {self._patience:g} seconds ({reason}); "
-                "start it again or mend the network, then resume the run"
+                "start it again or restore the network, then resume the run"
             )
         wait, self._wait = self._wait, min(2 * self._wait, _LONGEST_WAIT)
         return wait

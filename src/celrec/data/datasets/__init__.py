@@ -1,1 +1,1 @@
-"""Public data sets by name."""
+"""Public data sets: finding, loading and fetching them by name."""

@@ -29,7 +29,7 @@ def _parse(files: Mapping[str, Path]) -> Tables:
 
 
 def _products(path: Path) -> pl.DataFrame:
-    """Product id, title, brand and the last category of the last path."""
+    """The id, title and brand of each product, and the last category of its last path."""
     return pl.DataFrame(list(_records(path)), schema=_PRODUCTS, orient="row")
 
 
@@ -55,7 +55,7 @@ def _dataset(name: str, about: str, part: str, counts: Counts, checksum: str) ->
         counts=counts,
         files=(
             PublishedFile(f"{_URL}ratings_{part}.csv", checksum),
-            # No checksum of the metadata is published; gzip's own catches a damaged file.
+            # No checksum of the metadata is published; gzip's own detects damaged files.
             PublishedFile(f"{_URL}meta_{part}.json.gz", None, required=False),
         ),
         parse=_parse,

@@ -10,7 +10,7 @@ import polars as pl
 from celrec.data.datasets.dataset import Counts, Dataset, PublishedFile, Tables, Types, parse_text
 
 _FILE = "BX-CSV-Dump.zip"
-# Every field is quoted, and quotes inside fields are not doubled: the separator is this.
+# Every field is quoted, and quotes inside fields are not doubled.
 _SEPARATOR = '";"'
 
 
@@ -20,7 +20,7 @@ def _parse(files: Mapping[str, Path]) -> Tables:
 
 
 def _ratings(path: Path) -> pl.DataFrame:
-    # Some ISBNs hold escaped quotes; they are ids and stay as they are.
+    # Some ISBNs contain escaped quotes; as ids they are not changed.
     ratings = _fields(path, "BX-Book-Ratings.csv", "user item rating")
     return ratings.with_columns(pl.col("user").cast(pl.Int32), pl.col("rating").cast(pl.Float32))
 
@@ -42,12 +42,12 @@ def _books(path: Path) -> pl.DataFrame:
 
 
 def _users(path: Path) -> pl.DataFrame:
-    whole = "\x1e"  # a separator that occurs nowhere: the line is one field
+    whole = "\x1e"  # does not occur, so the line is one field
     types: Types = {"line": pl.String}
     lines = parse_text(
         path, "BX-Users.csv", types, separator=whole, encoding="latin-1", has_header=True
     )
-    # An age that is not known is NULL without quotes.
+    # An unknown age is NULL without quotes.
     pattern = r'^"(?<user>\d+)";"(?<location>.*)";(?:"(?<age>\d+)"|NULL)\r?$'
     users = lines.select(pl.col("line").str.extract_groups(pattern)).unnest("line")
     return users.with_columns(pl.col("user", "age").cast(pl.Int32), _unescaped(pl.col("location")))
@@ -75,7 +75,7 @@ BOOK_CROSSING = Dataset(
     files=(
         PublishedFile(
             "http://www2.informatik.uni-freiburg.de/~cziegler/BX/" + _FILE,
-            # The one digest of the archive that others have published.
+            # The only digest of the archive that has been published.
             "md5:37d647ee9e18ba134ea6d78ee4fe5292",
         ),
     ),

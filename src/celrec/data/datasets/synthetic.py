@@ -1,4 +1,4 @@
-"""A small synthetic log with known clusters, for where nothing can be fetched."""
+"""A small synthetic log with known clusters, which needs no download."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _make(_: Mapping[str, Path]) -> Tables:
 
 SYNTHETIC = Dataset(
     name="synthetic",
-    about="Synthetic ratings with 20 planted clusters of items; made on the spot",
+    about="Synthetic ratings with 20 planted clusters of items; generated when loaded",
     counts=Counts(100_000, 1_000, 1_700),
     files=(),
     parse=_make,

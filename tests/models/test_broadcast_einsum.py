@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from celrec.models.attention import paired
+from celrec.models.attention import broadcast_einsum
 from tests.models import slow
 
 LENGTH, DIM, HIDDEN = 3, 2, 4
@@ -45,7 +45,7 @@ def test_it_is_a_loop_over_what_the_leading_axes_broadcast_to(ends, leads):
     first, second, end, by_hand = FORMS[ends]
     left = torch.randn(*leads[0], *first, dtype=torch.float64)
     right = torch.randn(*leads[1], *second, dtype=torch.float64)
-    made = paired(left, right, ends)
+    made = broadcast_einsum(left, right, ends)
     shape = torch.broadcast_shapes(*leads)
     assert made.shape == (*shape, *end)
     for place in itertools.islice(itertools.product(*map(range, shape)), 20):
@@ -59,22 +59,22 @@ def test_it_is_a_loop_over_what_the_leading_axes_broadcast_to(ends, leads):
 def test_many_leading_axes_are_not_mixed_up_with_the_last_ones(ends, axes):
     first, second, _, _ = FORMS[ends]
     left, right = torch.randn(*[2] * axes, *first), torch.randn(*[2] * axes, *second)
-    flat = paired(left.flatten(0, axes - 1), right.flatten(0, axes - 1), ends)
-    torch.testing.assert_close(paired(left, right, ends).flatten(0, axes - 1), flat)
+    flat = broadcast_einsum(left.flatten(0, axes - 1), right.flatten(0, axes - 1), ends)
+    torch.testing.assert_close(broadcast_einsum(left, right, ends).flatten(0, axes - 1), flat)
 
 
 def test_tensors_that_are_not_contiguous_will_do():
     weights = torch.randn(3, 50, 7).transpose(0, 2)
     history = torch.randn(8, 3, 1, 7).permute(3, 2, 1, 0)
     expected = torch.einsum("bcl,bld->bcd", weights, history.squeeze(1))
-    torch.testing.assert_close(paired(weights, history, "l,ld->d"), expected)
+    torch.testing.assert_close(broadcast_einsum(weights, history, "l,ld->d"), expected)
 
 
 @pytest.mark.parametrize(("lead", "lead_right"), [((7, 50), (7, 1)), ((50, 7), (7,))])
 def test_no_history_is_copied_for_every_candidate(lead, lead_right):
     weights, history = torch.randn(*lead, 20), torch.randn(*lead_right, 20, 8)
     with slow.LargestTensor() as largest:
-        paired(weights, history, "l,ld->d")
+        broadcast_einsum(weights, history, "l,ld->d")
     assert largest.size == max(weights.numel(), history.numel())
 
 
@@ -83,7 +83,7 @@ def test_gradients_are_those_of_copies():
     history = torch.randn(4, 1, LENGTH, DIM).double().requires_grad_()
     pull = torch.randn(4, 5, DIM).double()
     found = torch.autograd.grad(
-        (paired(weights, history, "l,ld->d") * pull).sum(), [weights, history]
+        (broadcast_einsum(weights, history, "l,ld->d") * pull).sum(), [weights, history]
     )
     copied = (weights.unsqueeze(-1) * history).sum(-2)
     expected = torch.autograd.grad((copied * pull).sum(), [weights, history])

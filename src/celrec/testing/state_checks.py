@@ -1,4 +1,4 @@
-"""Promises about what a table holds: its state, its settings, its bytes, its ids."""
+"""Checks of a table's state, settings, memory and number of ids."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from celrec.embeddings.embedding import Embedding
 from celrec.errors import CelrecError
-from celrec.testing._learning import learns
-from celrec.testing._tables import (
+from celrec.testing.gradient_checks import learns
+from celrec.testing.tables import (
     FLOATS,
     Factory,
-    everyone,
     finite,
+    probe_ids,
     require,
     same,
     saved,
@@ -26,13 +26,13 @@ from celrec.testing._tables import (
 )
 
 _MORE = 7
-"""By how many ids a table grows."""
+"""The number of ids added by `grow`."""
 
 
 def copies(make: Factory) -> None:
-    """What happens to a deep copy does not happen to the table."""
+    """Training a deep copy does not change the table."""
     table = make()
-    ids = everyone(table)
+    ids = probe_ids(table)
     before = table(ids).detach()
     state_before = saved(table)
     twin = copy.deepcopy(table)
@@ -48,18 +48,18 @@ def copies(make: Factory) -> None:
 
 
 def state(make: Factory) -> None:
-    """The state of a trained table gives a fresh one its vectors."""
+    """A fresh table that loads the state of a trained one has its vectors."""
     table, fresh = trained(make()), make()
     fresh.load_state_dict(saved(table))
     _same_tables(fresh, table)
 
 
 def settings(make: Factory) -> None:
-    """The class, called with the settings, makes a table that takes the state."""
+    """A table made from the settings loads the state."""
     table = trained(make(padding_idx=0))
     again = type(table)(**_written_and_read(table))
     with torch.no_grad():
-        for parameter in again.parameters():  # some may have come with the settings
+        for parameter in again.parameters():  # tables among the settings share theirs
             parameter.zero_()
     again.load_state_dict(saved(table))
     for name in ("num_embeddings", "embedding_dim", "padding_idx"):
@@ -69,7 +69,7 @@ def settings(make: Factory) -> None:
 
 
 def _written_and_read(table: Embedding) -> dict[str, Any]:
-    """The settings as they come out of a file, where tables among them are written likewise."""
+    """The settings after a round trip through JSON, also of tables among them."""
     found: dict[str, Any] = {}
     for name, value in table.settings().items():
         if isinstance(value, Embedding):
@@ -81,16 +81,16 @@ def _written_and_read(table: Embedding) -> dict[str, Any]:
 
 
 def _same_tables(found: Embedding, expected: Embedding) -> None:
-    ids = everyone(expected)
+    ids = probe_ids(expected)
     same(found(ids), expected(ids), "vectors")
     with found.as_served(), expected.as_served():
         same(found(ids), expected(ids), "vectors within as_served()")
 
 
 def moves(make: Factory) -> None:
-    """to(torch.float64) changes no vector."""
+    """`to(torch.float64)` changes no vector."""
     table = make()
-    ids = everyone(table)
+    ids = probe_ids(table)
     before = table(ids)
     table.to(torch.float64)
     require(table(ids).dtype == torch.float64, f"{table(ids).dtype} after to(torch.float64)")
@@ -98,9 +98,9 @@ def moves(make: Factory) -> None:
 
 
 def settled(make: Factory) -> None:
-    """`settled` has the vectors that `as_served` shows, and showing them changes nothing."""
+    """`settled` has the vectors seen inside `as_served`, which changes nothing."""
     table = trained(make(padding_idx=0))
-    ids = everyone(table)
+    ids = probe_ids(table)
     before = table(ids).detach()
     with table.as_served():
         served = table(ids).detach()
@@ -110,21 +110,24 @@ def settled(make: Factory) -> None:
 
 
 def memory(make: Factory) -> None:
-    """`memory` tells what is held while training, and what `settled` leaves for serving."""
-    for kind in FLOATS:
-        for table in (make(dtype=kind), trained(make(dtype=kind))):
-            told, held = table.memory(training=True).total, _bytes(table)
-            require(told == held, f"of {kind}, {told} told, {held} held")
+    """`memory` is exact in training, and when serving that of `settled`."""
+    for dtype in FLOATS:
+        for table in (make(dtype=dtype), trained(make(dtype=dtype))):
+            reported, allocated = table.memory(training=True).total, _bytes(table)
+            require(reported == allocated, f"{dtype}: {reported} reported, {allocated} allocated")
             serving = table.memory().total
-            require(serving <= told, f"of {kind}, {serving} for serving, {told} for training")
-            left = copy.deepcopy(table).settled().memory().total
-            require(serving == left, f"of {kind}, {serving} for serving, {left} when settled")
+            require(serving <= reported, f"{dtype}: {serving} for serving, {reported} for training")
+            settled_bytes = copy.deepcopy(table).settled().memory().total
+            require(
+                serving == settled_bytes,
+                f"{dtype}: {serving} for serving, {settled_bytes} when settled",
+            )
 
 
 def _bytes(table: nn.Module) -> int:
-    """Of all tensors that are held, registered or not, each once."""
-    held = {tensor.data_ptr(): tensor.nbytes for tensor in _tensors(table) if tensor.nbytes}
-    return sum(held.values())
+    """The bytes of all tensors, registered or not, each counted once."""
+    sizes = {tensor.data_ptr(): tensor.nbytes for tensor in _tensors(table) if tensor.nbytes}
+    return sum(sizes.values())
 
 
 def _tensors(table: nn.Module) -> Iterator[Tensor]:
@@ -135,34 +138,34 @@ def _tensors(table: nn.Module) -> Iterator[Tensor]:
 
 
 def budget(make: Factory) -> None:
-    """The table is no larger than the rows that were asked for, or says how much larger."""
+    """The table is at most as large as the requested rows, or `overrun` says how much larger."""
     table = make()
-    if table.rows_asked is None:
-        require(table.overrun == 1, f"overrun is {table.overrun} where no rows were asked for")
+    if table.rows_requested is None:
+        require(table.overrun == 1, f"overrun is {table.overrun} without requested rows")
         return
     size = max(parameter.element_size() for parameter in table.parameters())
-    asked, told = table.rows_asked * table.embedding_dim * size, table.memory().table
-    over = told / asked
+    requested, reported = table.rows_requested * table.embedding_dim * size, table.memory().table
+    over = reported / requested
     require(
         abs(table.overrun - over) <= 1e-6 * over,
-        f"overrun is {table.overrun:.4g}, but {told} bytes are {over:.4g} times {asked}",
+        f"overrun is {table.overrun:.4g}, but {reported} bytes are {over:.4g} times {requested}",
     )
-    require(over <= 1 or f"{over:.2f}" in repr(table), f"repr() does not tell {over:.2f}")
+    require(over <= 1 or f"{over:.2f}" in repr(table), f"repr() does not contain {over:.2f}")
 
 
 def growth(make: Factory) -> None:
-    """`grow` keeps all vectors, and new ids can be learned; or it raises an error."""
+    """`grow` keeps all vectors and new ids can be learned, or it raises an error."""
     table = trained(make())
     count = table.num_embeddings
     more = count + _MORE
     if not table.traits.incremental:
         require(_refuses(table, more), "grow() raises no CelrecError, traits.incremental is False")
         return
-    ids = torch.cat([everyone(table), torch.arange(count, more)])
+    ids = torch.cat([probe_ids(table), torch.arange(count, more)])
     before = table(ids).detach()
     table.grow(more)
     require(table.num_embeddings == more, f"num_embeddings is {table.num_embeddings}, not {more}")
-    # New ids begin with the vectors that they had while they were unseen.
+    # New ids start with the vectors that they had as unseen ids.
     same(table(ids), before, "vectors before and after grow()")
     require(_refuses(table, count), "grow() to fewer ids raises no CelrecError")
     if trainable(table):
@@ -170,7 +173,7 @@ def growth(make: Factory) -> None:
 
 
 def grown_state(make: Factory) -> None:
-    """A table as it was first made takes the state of one that has grown since."""
+    """A table of the original size loads the state of one that has grown."""
     table = trained(make())
     if not table.traits.incremental:
         return
@@ -180,12 +183,12 @@ def grown_state(make: Factory) -> None:
         learns(table, count + _MORE - 2)
     fresh = make()
     fresh.load_state_dict(saved(table))
-    ids = torch.cat([everyone(table), torch.arange(count, count + _MORE)])
+    ids = torch.cat([probe_ids(table), torch.arange(count, count + _MORE)])
     same(fresh(ids), table(ids), "vectors")
 
 
 def dropping(make: Factory) -> None:
-    """`keep` leaves the vectors of those who remain as they were; or it raises an error."""
+    """`keep` does not change the vectors of remaining ids, or it raises an error."""
     table = trained(make(padding_idx=2))
     count = table.num_embeddings
     kept = torch.arange(0, count, 2)

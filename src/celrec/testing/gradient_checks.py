@@ -1,4 +1,4 @@
-"""Promises about gradients and training."""
+"""Checks of gradients and training."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from torch import Tensor, nn
 
 from celrec.embeddings.embedding import Embedding
 from celrec.errors import CelrecError
-from celrec.testing._tables import (
+from celrec.testing.tables import (
     Factory,
-    everyone,
     finite,
-    known,
-    pulled,
+    gradients_of,
+    known_ids,
+    probe_ids,
     require,
     same,
     trainable,
@@ -20,29 +20,29 @@ from celrec.testing._tables import (
 )
 
 _ENTRIES = 40
-"""Numbers of each parameter whose gradients are compared with differences."""
+"""Values of each parameter whose gradients are compared with differences."""
 
 
 def gradients(make: Factory, *, exact: bool) -> None:
-    """Gradients are finite and, if they are exact, what differences say."""
+    """Gradients are finite and, if `exact`, equal to central differences."""
     table = make(dtype=torch.float64)
     if not trainable(table):
         return
     with torch.no_grad():
-        for parameter in trainable(table).values():  # where kinks are at 0, as many begin, move on
+        for parameter in trainable(table).values():  # move away from kinks at 0
             parameter.add_(torch.randn_like(parameter), alpha=0.01)
-    some = known(table)
+    some = known_ids(table)
     ids = torch.cat([some[torch.randint(len(some), (9,))], torch.tensor([-1])])
-    pull = torch.randn(len(ids), table.embedding_dim, dtype=torch.float64)
-    for name, slope in pulled(table, ids, pull).items():
-        finite(slope, f"the gradient of {name}")
+    weights = torch.randn(len(ids), table.embedding_dim, dtype=torch.float64)
+    for name, gradient in gradients_of(table, ids, weights).items():
+        finite(gradient, f"the gradient of {name}")
         if exact:
-            _compare(table, ids, pull, name, slope)
+            _compare(table, ids, weights, name, gradient)
 
 
 @torch.no_grad()
-def _compare(table: Embedding, ids: Tensor, pull: Tensor, name: str, slope: Tensor) -> None:
-    """Numbers that the vectors use, and numbers that they do not, as they come."""
+def _compare(table: Embedding, ids: Tensor, weights: Tensor, name: str, gradient: Tensor) -> None:
+    """Compare the gradient of random values of a parameter with central differences."""
     flat = trainable(table)[name].view(-1)
     for place in torch.randperm(len(flat))[:_ENTRIES].tolist():
         value = flat[place].item()
@@ -50,9 +50,9 @@ def _compare(table: Embedding, ids: Tensor, pull: Tensor, name: str, slope: Tens
         ends = []
         for moved in (value + step, value - step):
             flat[place] = moved
-            ends.append(float((table(ids) * pull).sum()))
+            ends.append(float((table(ids) * weights).sum()))
         flat[place] = value
-        expected, found = (ends[0] - ends[1]) / (2 * step), float(slope.reshape(-1)[place])
+        expected, found = (ends[0] - ends[1]) / (2 * step), float(gradient.reshape(-1)[place])
         require(
             abs(found - expected) <= 1e-5 * (1 + abs(expected)),
             f"that of number {place} of {name} is {found:.6g}, by differences {expected:.6g}",
@@ -60,14 +60,14 @@ def _compare(table: Embedding, ids: Tensor, pull: Tensor, name: str, slope: Tens
 
 
 def descent(make: Factory) -> None:
-    """Gradients lead where they should: this holds for rounded vectors too."""
+    """Gradient steps reduce a loss, also for rounded vectors."""
     table = make()
     if trainable(table):
         learns(table, 0)
 
 
 def learns(table: Embedding, one: int) -> None:
-    """Fail unless Adam brings the vector of an id near another one."""
+    """Fail unless Adam moves the vector of an id near a target."""
     ids = torch.tensor([one])
     target = table(ids).detach() + 1
     optimizer = torch.optim.Adam(trainable(table).values(), lr=0.05)
@@ -80,48 +80,48 @@ def learns(table: Embedding, one: int) -> None:
 
 
 def padding(make: Factory) -> None:
-    """The vector of `padding_idx` is zero, and nothing learns from it."""
+    """The vector of `padding_idx` is zero and has no gradient."""
     count = make().num_embeddings
-    for asked in (0, count // 2, -1, -count):
-        table = make(padding_idx=asked)
-        padded = asked % count
-        told = f"padding_idx={asked}"
-        require(table.padding_idx == padded, f"{told} becomes {table.padding_idx}")
-        others = known(table)
+    for requested in (0, count // 2, -1, -count):
+        table = make(padding_idx=requested)
+        padded = requested % count
+        option = f"padding_idx={requested}"
+        require(table.padding_idx == padded, f"{option} becomes {table.padding_idx}")
+        others = known_ids(table)
         others = others[others != padded]
         vectors = table(torch.tensor([padded, padded]))
-        require(not bool(vectors.any()), f"with {told} it is {vectors[0].tolist()}")
-        require(not len(others) or bool(table(others).any()), f"with {told} all vectors are zero")
+        require(not bool(vectors.any()), f"with {option} it is {vectors[0].tolist()}")
+        require(not len(others) or bool(table(others).any()), f"with {option} all vectors are zero")
         if trainable(table):
             _takes_no_gradient(table, padded, others)
-    for asked in (count, -count - 1):
+    for requested in (count, -count - 1):
         try:
-            make(padding_idx=asked)
+            make(padding_idx=requested)
         except CelrecError:
             continue
-        raise AssertionError(f"padding_idx={asked} raises no CelrecError")
+        raise AssertionError(f"padding_idx={requested} raises no CelrecError")
 
 
 def _takes_no_gradient(table: Embedding, padded: int, others: Tensor) -> None:
     pads = torch.full((len(others) + 1,), padded)
     both = torch.cat([others, pads])
-    pull = torch.randn(len(both), table.embedding_dim)
-    together = pulled(table, both, pull)
-    alone = pulled(table, others, pull[: len(others)])
-    for name, slope in pulled(table, pads, pull[len(others) :]).items():
-        require(not bool(slope.any()), f"padding_idx={padded} pulls at {name}")
+    weights = torch.randn(len(both), table.embedding_dim)
+    together = gradients_of(table, both, weights)
+    alone = gradients_of(table, others, weights[: len(others)])
+    for name, gradient in gradients_of(table, pads, weights[len(others) :]).items():
+        require(not bool(gradient.any()), f"padding_idx={padded} has a gradient at {name}")
         same(together[name], alone[name], f"gradients of {name} with padding and without")
 
 
 def adapting(make: Factory) -> None:
-    """`adapt` leaves an optimiser valid and a table that can be used; so does its penalty."""
+    """`adapt` keeps the optimiser valid and the table finite; the penalty is a finite scalar."""
     for with_optimizer in (True, False):
         table = make()
-        ids = everyone(table)
+        ids = probe_ids(table)
         before, shape = _parameters(table), table(ids).shape
         trained(table, with_optimizer=with_optimizer)
-        # Another object is one that an optimiser does not know.
-        require(_parameters(table) == before, "parameters are others than before")
+        # An optimiser would not update a new parameter object.
+        require(_parameters(table) == before, "parameters have been replaced")
         for name, value in table.state_dict().items():
             finite(value, name)
         vectors = table(ids)
@@ -139,16 +139,16 @@ def _parameters(table: nn.Module) -> dict[str, tuple[int, torch.Size]]:
 
 
 def non_negative(make: Factory) -> None:
-    """No vector is below 0 where none of `non_negative_parameters` is."""
+    """Vectors are non-negative if `non_negative_parameters` are."""
     table = trained(make())
     try:
         chosen = table.non_negative_parameters()
-    except CelrecError:  # says that there are none
+    except CelrecError:  # not supported by the method
         return
     own = {id(parameter) for parameter in table.parameters()}
-    require(all(id(one) in own for one in chosen), "one of them is no parameter of the table")
+    require(all(id(one) in own for one in chosen), "one of them is not a parameter of the table")
     with torch.no_grad():
         for parameter in chosen:
             parameter.abs_()
-        lowest = float(table(everyone(table)).min())
+        lowest = float(table(probe_ids(table)).min())
     require(lowest >= 0, f"a vector has {lowest:.6g}")

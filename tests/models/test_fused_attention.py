@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch.func import grad, vmap
 
 from celrec.models import attention as _attended
-from celrec.models.attention import Layers, TargetAttention, attended, by_tensors
+from celrec.models.attention import Layers, TargetAttention, fused_attention, tensor_attention
 from celrec.models.interaction import History
 
 SHAPES = [(5, 4, 3, 6, 2), (1, 1, 1, 1, 1), (7, 1, 2, 9, 4)]
@@ -61,19 +61,19 @@ def slow(row, filled, target, alone, rows, layers):
 @settings(max_examples=60)
 def test_interests_and_weights_are_those_of_a_loop(shape, seed):
     inputs = [one.detach() for one in made(*shape, seed=seed)]
-    found = given_to(attended, *inputs)
+    found = given_to(fused_attention, *inputs)
     assert found is not None
     expected = given_to(slow, *inputs)
     torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(given_to(by_tensors, *inputs), expected)
+    torch.testing.assert_close(given_to(tensor_attention, *inputs), expected)
 
 
 @given(st.tuples(*[st.integers(1, 7)] * 5), st.integers(0, 1000))
 @settings(max_examples=60)
 def test_gradients_are_those_of_tensor_operations(shape, seed):
     row, filled, *numbers = made(*shape, seed=seed)
-    one = given_to(attended, row, filled, *numbers)
-    other = given_to(by_tensors, row, filled, *numbers)
+    one = given_to(fused_attention, row, filled, *numbers)
+    other = given_to(tensor_attention, row, filled, *numbers)
     slopes = [torch.randn_like(part) for part in other]
     torch.testing.assert_close(
         torch.autograd.grad(one, numbers, slopes), torch.autograd.grad(other, numbers, slopes)
@@ -85,7 +85,7 @@ def test_either_of_the_two_may_be_all_that_is_used(number):
     row, filled, *numbers = made(5, 4, 3, 6, 2)
     slopes = [
         torch.autograd.grad(given_to(way, row, filled, *numbers)[number].square().sum(), numbers)
-        for way in (attended, by_tensors)
+        for way in (fused_attention, tensor_attention)
     ]
     torch.testing.assert_close(*slopes)
 
@@ -93,8 +93,8 @@ def test_either_of_the_two_may_be_all_that_is_used(number):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_single_precision_stays_what_it_is(shape):
     row, filled, *numbers = made(*shape, dtype=torch.float32)
-    found = given_to(attended, row, filled, *numbers)
-    expected = given_to(by_tensors, row, filled, *(one.double() for one in numbers))
+    found = given_to(fused_attention, row, filled, *numbers)
+    expected = given_to(tensor_attention, row, filled, *(one.double() for one in numbers))
     assert {one.dtype for one in found} == {torch.float32}
     torch.testing.assert_close(found, tuple(one.float() for one in expected))
 
@@ -104,7 +104,7 @@ def test_gradients_have_gradients():
     filled[0] = False
 
     def both(*given):
-        return given_to(attended, row, filled, *given)
+        return given_to(fused_attention, row, filled, *given)
 
     assert torch.autograd.gradcheck(both, numbers)
     assert torch.autograd.gradgradcheck(both, numbers)
@@ -119,7 +119,7 @@ def test_gradients_of_gradients_are_told_apart_where_inputs_depend_on_each_other
         (slope,) = torch.autograd.grad(found, target, create_graph=True)
         return slope, torch.autograd.grad(slope.square().sum(), [target, rows])
 
-    torch.testing.assert_close(twice(attended), twice(by_tensors))
+    torch.testing.assert_close(twice(fused_attention), twice(tensor_attention))
 
 
 def test_what_is_not_a_number_is_passed_on():
@@ -128,7 +128,7 @@ def test_what_is_not_a_number_is_passed_on():
     filled[:] = True
     numbers[2][1, 2] = torch.nan
     numbers[2][2, 0] = torch.inf
-    interest, weights = given_to(attended, row, filled, *numbers)
+    interest, weights = given_to(fused_attention, row, filled, *numbers)
     assert weights[1:].isnan().all()
     assert interest[1].isnan().all()
     assert interest[0].isfinite().all()
@@ -140,7 +140,7 @@ def test_what_does_not_lie_side_by_side_will_do():
         one.transpose(0, -1).contiguous().transpose(0, -1) for one in (row, filled, *numbers)
     ]
     torch.testing.assert_close(
-        given_to(attended, *strided), given_to(attended, row, filled, *numbers)
+        given_to(fused_attention, *strided), given_to(fused_attention, row, filled, *numbers)
     )
 
 
@@ -149,24 +149,24 @@ def test_what_is_too_short_is_left_to_others(number):
     # Loops would read beyond its end.
     inputs = [one.detach() for one in made(4, 3, 2, 5, 3)]
     inputs[number] = inputs[number][..., :-1]
-    assert given_to(attended, *inputs) is None
+    assert given_to(fused_attention, *inputs) is None
 
 
 @pytest.mark.parametrize("row", [-1, 5])
 def test_rows_that_are_not_there_are_left_to_others(row):
     inputs = [one.detach() for one in made(4, 3, 2, 5, 3)]
-    assert given_to(attended, *inputs) is not None
+    assert given_to(fused_attention, *inputs) is not None
     inputs[0][2, 1] = row
-    assert given_to(attended, *inputs) is None
+    assert given_to(fused_attention, *inputs) is None
 
 
 def test_other_numbers_and_many_threads_are_left_to_others(monkeypatch):
     row, filled, *numbers = (one.detach() for one in made(4, 3, 2, 5, 3))
-    assert given_to(attended, row, filled, *(one.bfloat16() for one in numbers)) is None
-    assert given_to(attended, row, filled, numbers[0].float(), *numbers[1:]) is None
-    assert given_to(attended, row.int(), filled, *numbers) is None
+    assert given_to(fused_attention, row, filled, *(one.bfloat16() for one in numbers)) is None
+    assert given_to(fused_attention, row, filled, numbers[0].float(), *numbers[1:]) is None
+    assert given_to(fused_attention, row.int(), filled, *numbers) is None
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    assert given_to(attended, row, filled, *numbers) is None
+    assert given_to(fused_attention, row, filled, *numbers) is None
 
 
 @pytest.fixture

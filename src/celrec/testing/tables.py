@@ -1,4 +1,4 @@
-"""What the checks need to say about tables."""
+"""Helpers of the checks: test ids, training, gradients and comparisons."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from torch import Tensor, nn
 from celrec.embeddings.embedding import Embedding
 
 Factory: TypeAlias = Callable[..., Embedding]
-"""Makes a fresh table; takes `padding_idx` and `dtype`, one of them or neither."""
+"""Returns a new table; takes `padding_idx` and `dtype` as optional keyword arguments."""
 
 FLOATS = (torch.float32, torch.float64, torch.float16)
 _FAR = (2**40, -(2**40), 2**63 - 1, -(2**63))
 _IDS = 100
-"""Known ids that are tried at most."""
+"""The maximal number of known test ids."""
 _STEPS = 12
-"""Steps of training before a table counts as trained, each with an `adapt`."""
+"""Training steps of `trained`, each with an `adapt`."""
 
 
-def known(table: Embedding) -> Tensor:
-    """All ids, or the first ones and the last."""
+def known_ids(table: Embedding) -> Tensor:
+    """All ids, or for large tables the first ones and the last."""
     count = table.num_embeddings
     if count <= _IDS:
         return torch.arange(count)
     return torch.cat([torch.arange(_IDS - 1), torch.tensor([count - 1])])
 
 
-def everyone(table: Embedding) -> Tensor:
-    """Known ids, and some that no table knows."""
+def probe_ids(table: Embedding) -> Tensor:
+    """Known ids and some unseen ones."""
     count = table.num_embeddings
-    return torch.cat([known(table), torch.tensor([-1, -count, count, count + 1, *_FAR])])
+    return torch.cat([known_ids(table), torch.tensor([-1, -count, count, count + 1, *_FAR])])
 
 
 def trainable(table: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that take gradients, by name."""
+    """The parameters with gradients, by name."""
     return {name: value for name, value in table.named_parameters() if value.requires_grad}
 
 
 def trained(table: Embedding, *, with_optimizer: bool = True) -> Embedding:
-    """The table itself after a little training, in a state that is worth being kept."""
+    """Train a table for a few steps towards random targets, and return it."""
     parameters = trainable(table)
     optimizer = _adam(parameters) if parameters else None
-    ids = torch.cat([known(table), torch.tensor([-1])])
+    ids = torch.cat([known_ids(table), torch.tensor([-1])])
     target = torch.rand(len(ids), table.embedding_dim)
     for _ in range(_STEPS):
         if optimizer is not None:
@@ -56,38 +56,38 @@ def trained(table: Embedding, *, with_optimizer: bool = True) -> Embedding:
 
 
 def _adam(parameters: dict[str, nn.Parameter]) -> torch.optim.Optimizer:
-    # With the usual ε, squares of small gradients would be 0 / 0 in half precision.
+    # With the default ε, squares of small gradients would give 0 / 0 in half precision.
     return torch.optim.Adam(parameters.values(), lr=0.05, eps=1e-3)
 
 
-def slope_of(parameter: nn.Parameter) -> Tensor:
-    """Its gradient, zeros where it has none."""
-    slope = parameter.grad
-    if slope is None:
-        return torch.zeros_like(parameter)
-    return slope.to_dense() if slope.is_sparse else slope
-
-
-def pulled(
-    table: Embedding, ids: Tensor, pull: Tensor, look_up: Callable[..., Tensor] | None = None
+def gradients_of(
+    table: Embedding, ids: Tensor, weights: Tensor, look_up: Callable[..., Tensor] | None = None
 ) -> dict[str, Tensor]:
-    """The gradients of all parameters if the vectors of `ids` are pulled at."""
+    """The gradients of Σ weights·v(ids) with respect to all parameters."""
     table.zero_grad()
     vectors: Tensor = table(ids) if look_up is None else look_up(ids)
     require(vectors.requires_grad, "vectors take no gradient")
-    torch.autograd.backward(vectors, pull)
-    found = {name: slope_of(value).clone() for name, value in trainable(table).items()}
+    torch.autograd.backward(vectors, weights)
+    found = {name: _gradient(value).clone() for name, value in trainable(table).items()}
     table.zero_grad()
     return found
 
 
+def _gradient(parameter: nn.Parameter) -> Tensor:
+    """The dense gradient of a parameter, zeros if there is none."""
+    gradient = parameter.grad
+    if gradient is None:
+        return torch.zeros_like(parameter)
+    return gradient.to_dense() if gradient.is_sparse else gradient
+
+
 def saved(table: nn.Module) -> dict[str, Tensor]:
-    """The state as it comes out of a file: nothing is shared with the table."""
+    """A copy of the state that shares no memory with the table."""
     return {name: value.detach().clone() for name, value in table.state_dict().items()}
 
 
 def same(found: Tensor, expected: Tensor, what: str) -> None:
-    """Fail unless two tensors are equal but for rounding."""
+    """Fail unless two tensors are equal up to rounding."""
     shapes = tuple(found.shape), tuple(expected.shape)
     require(shapes[0] == shapes[1], f"{what}: shape {shapes[0]}, not {shapes[1]}")
     apart = (found.detach() - expected.detach()).abs().double()
@@ -96,11 +96,11 @@ def same(found: Tensor, expected: Tensor, what: str) -> None:
 
 
 def finite(values: Tensor, what: str) -> None:
-    """Fail unless all numbers are finite."""
+    """Fail unless all values are finite."""
     require(bool(values.isfinite().all()), f"{what} is not finite")
 
 
-def require(held: bool, otherwise: str) -> None:
-    """Fail with this message unless something holds."""
-    if not held:
-        raise AssertionError(otherwise)
+def require(condition: bool, message: str) -> None:
+    """Raise an AssertionError with the message unless the condition is true."""
+    if not condition:
+        raise AssertionError(message)
