@@ -228,7 +228,7 @@ def test_a_table_that_has_grown_keeps_its_vectors_and_can_be_made_again():
 
 @pytest.mark.parametrize("widths", [[], [3, 0], [40, 30]])
 def test_widths_that_make_no_sense_are_told(widths):
-    with pytest.raises(CelrecError, match="widths must be positive and 62 bits"):
+    with pytest.raises(CelrecError, match="widths must be positive and sum to at most 62 bits"):
         BinaryCodeEmbedding(10, 2, rows=4, widths=widths)
 
 

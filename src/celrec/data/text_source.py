@@ -85,7 +85,7 @@ class TextSource:
         With `quoted`, a line break between double quotes does not end a line.
         """
         total = self.path.stat().st_size
-        with self._opened() as (raw, file):
+        with self.opened() as (raw, file):
             start, rest = 0, b""
             while data := rest + file.read(size):
                 if len(data) == len(rest):
@@ -109,7 +109,7 @@ class TextSource:
 
         It counts all lines before, so it is for error messages only.
         """
-        with self._opened() as (_, file):
+        with self.opened() as (_, file):
             line = 1
             while start > 0 and (data := file.read(min(start, _BLOCK))):
                 line += data.count(b"\n")
@@ -136,7 +136,7 @@ class TextSource:
             raise CelrecError(f"{self}, line 1: not UTF-8 text; convert the file first") from error
 
     @contextmanager
-    def _opened(self) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    def opened(self) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
         """The file on disk, and the stream of its uncompressed contents."""
         try:
             with self.path.open("rb") as raw:
