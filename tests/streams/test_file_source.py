@@ -105,7 +105,7 @@ def test_rows_of_a_parquet_file_are_set_aside(tmp_path):
     assert batch.frame.rows() == [(1, "a", 1.0, str(2**63))]
     assert rejections([batch]) == [
         (f"{path}, row 2", "no user id"),
-        (f"{path}, row 3", "user id 2.5 is no integer and no text"),
+        (f"{path}, row 3", "user id 2.5 is neither an integer nor a text"),
         (f"{path}, row 4", "no item id"),
         (f"{path}, row 5", "target inf is not a finite number"),
     ]
@@ -199,7 +199,7 @@ def test_another_file_in_its_place_is_refused(tmp_path):
     path.write_text("user,item,rating\n1,a,1\n2,a,1\n3,a,1\n")
     offset = next(FileSource(path).batches(2)).offset
     for content, problem in (
-        ("user,item,rating\n1,a,1\n", "23 bytes where there were 35"),
+        ("user,item,rating\n1,a,1\n", "the file has 23 bytes and had 35"),
         ("user,item,stars\n1,a,1\n2,a,1\n3,a,1\n4,a,1\n", "its first line is another one"),
         ("user,item,rating\n" + "x" * 50, "ends 1 rows before"),
     ):

@@ -77,7 +77,7 @@ def test_a_file_that_comes_too_late_is_reported_once(tmp_path):
     put(tmp_path, "c.csv", 3)
     found.append(next(source))
     assert users(found) == ["3"]
-    reason = "the file appeared when 'b.csv' had been begun; give it a later name"
+    reason = "the file appeared after 'b.csv' was started; give it a later name"
     assert rejections(found) == [(str(tmp_path / "a.csv"), reason)]
     # What lay there when reading was taken up again counts as finished.
     assert rejections(gathered(watch(tmp_path), 1, after=offset)) == []

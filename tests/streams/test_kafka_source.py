@@ -120,7 +120,7 @@ def test_a_topic_that_was_made_anew_is_refused(make, kafka_topic):
     cluster.send(topic, event(1), partition=0)
     (*_, batch) = gathered(make(), 1)
     for partitions in ({"0": 5}, {"0": 1, "7": 3}):
-        with pytest.raises(CelrecError, match="if the topic was made anew, start a new run"):
+        with pytest.raises(CelrecError, match="if the topic was recreated, start a new run"):
             next(make().batches(1, {**batch.offset, "partitions": partitions}))
 
 
@@ -143,10 +143,10 @@ def test_messages_that_the_topic_no_longer_keeps_are_reported(make, kafka_topic)
     def ranges(place, **_):
         return (4, 6) if place.partition == 0 else (0, 0)
 
-    source._topic._consumer = Altered(source._topic._consumer, get_watermark_offsets=ranges)
+    source.topic.consumer = Altered(source.topic.consumer, get_watermark_offsets=ranges)
     batches = gathered(source, 3, after=first.offset)
     place = f"topic {topic}, partition 0, offsets 2–3"
-    assert rejections(batches) == [(place, "the topic no longer keeps these messages")]
+    assert rejections(batches) == [(place, "the topic has deleted these messages")]
     assert users(batches) == [4, 5]
 
 
@@ -156,14 +156,14 @@ def test_an_error_that_passes_costs_no_messages(make, kafka_topic):
     cluster, topic = kafka_topic
     cluster.send(topic, event(1), event(2))
     source = make()
-    real = source._topic._consumer
+    real = source.topic.consumer
     passing = Message(error=KafkaError(KafkaError._TRANSPORT))
-    source._topic._consumer = Altered(
+    source.topic.consumer = Altered(
         real, consume=lambda *args, **options: [*real.consume(*args, **options), passing]
     )
     assert sorted(users(gathered(source, 2))) == [1, 2]
     lasting = Message(error=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
-    source._topic._consumer = Altered(real, consume=lambda *_, **__: [lasting])
+    source.topic.consumer = Altered(real, consume=lambda *_, **__: [lasting])
     with pytest.raises(CelrecError, match="Topic authorization failed"):
         gathered(source, 1)
 
@@ -200,10 +200,10 @@ def test_patience_with_brokers_that_stay_away_ends():
     batches = source.batches(3)
     offset = next(batches).offset
     del cluster  # and its broker with it
-    with pytest.raises(CelrecError, match=r"away for 0\.5 seconds .* then resume the run"):
+    with pytest.raises(CelrecError, match=r"unreachable for 0\.5 seconds .* then resume the run"):
         for _ in range(100):
             next(batches)
-    with pytest.raises(CelrecError, match=r"away for 0\.5 seconds"):
+    with pytest.raises(CelrecError, match=r"unreachable for 0\.5 seconds"):
         source.acknowledge(offset)
     source.close()
 
@@ -268,7 +268,7 @@ def test_mistakes_are_told_and_credentials_never_shown(kafka_topic, closed_port,
         KafkaSource(cluster.servers, topic)
 
 
-def test_a_coordinator_that_is_not_there_yet_is_asked_again(make, kafka_topic, monkeypatch):
+def test_a_missing_coordinator_is_retried(make, kafka_topic, monkeypatch):
     from confluent_kafka import KafkaError
 
     cluster, topic = kafka_topic
@@ -277,7 +277,7 @@ def test_a_coordinator_that_is_not_there_yet_is_asked_again(make, kafka_topic, m
     first, *_ = carrying(gathered(source, 4, size=2))
     source.acknowledge(first.offset)
     again = make()
-    consumer, answers = again._topic._consumer, [KafkaError._WAIT_COORD] * 2
+    consumer, answers = again.topic.consumer, [KafkaError._WAIT_COORD] * 2
 
     class Slow:
         def __getattr__(self, name):
@@ -290,7 +290,7 @@ def test_a_coordinator_that_is_not_there_yet_is_asked_again(make, kafka_topic, m
             problem = KafkaError(answers.pop())
             return [Failed(place.partition, problem) for place in found]
 
-    monkeypatch.setattr(again._topic, "_consumer", Slow())
+    monkeypatch.setattr(again.topic, "consumer", Slow())
     rest = list(range(4))[len(first.frame) :]
     assert users(gathered(again, len(rest))) == rest
     assert answers == []

@@ -295,9 +295,9 @@ def test_whatever_happens_each_entry_is_learned_once(redis_server, steps, size, 
                 kept = kept[:1]
             learned, offset = kept[-1]
             source, batches = opened()
-        elif step == "lose" and source._reader:  # an answer, and the connection with it
+        elif step == "lose" and source.reader:  # an answer, and the connection with it
             client.xreadgroup("celrec", "celrec", {stream: ">"}, count=2)
-            source._reader.disconnected()
+            source.reader.disconnected()
     for number in range(added + 50):
         if not number or len(learned) < added:
             batch = next(batches)
@@ -437,10 +437,12 @@ def test_patience_with_a_server_that_stays_away_ends(make, redis_stream):
     offset = next(batches).offset
     server.kill()
     try:
-        with pytest.raises(CelrecError, match=r"away for 0\.3 seconds .* then resume the run"):
+        with pytest.raises(
+            CelrecError, match=r"unreachable for 0\.3 seconds .* then resume the run"
+        ):
             for _ in range(100):
                 next(batches)
-        with pytest.raises(CelrecError, match=r"away for 0\.3 seconds"):
+        with pytest.raises(CelrecError, match=r"unreachable for 0\.3 seconds"):
             source.acknowledge(offset)
     finally:
         server.start()

@@ -57,7 +57,9 @@ def test_the_same_events_piped_again_go_on_after_any_batch(content, size):
 
 def test_other_events_than_before_are_refused():
     (batch,) = events(ROWS, 10)
-    with pytest.raises(CelrecError, match="standard input: not what was read before"):
+    with pytest.raises(
+        CelrecError, match="standard input: the first line is not the one that was read before"
+    ):
         events(JSON, 10, batch.offset)
     with pytest.raises(CelrecError, match="ends 3 rows before the place"):
         events(ROWS[:23], 10, batch.offset)

@@ -1,4 +1,4 @@
-"""Events in order, from files, folders, standard input and message brokers."""
+"""Sources of events: files, folders, standard input, Redis, Kafka and the journal."""
 
 from celrec.runtime.lazy_exports import lazy_exports
 

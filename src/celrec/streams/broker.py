@@ -1,4 +1,4 @@
-"""Message brokers that do not answer for a while."""
+"""Retries for message brokers that are temporarily unreachable."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
 
 
 class Outage:
-    """How long a broker has been away, and how long to wait before the next attempt.
+    """Exponential backoff for an unreachable broker, with a limit of `patience` seconds.
 
     >>> outage = Outage("redis://localhost", patience=60)
     >>> outage.failed("refused"), outage.failed("refused"), outage.failed("refused")
@@ -23,22 +23,22 @@ class Outage:
         self._wait = _FIRST_WAIT
 
     def failed(self, reason: str) -> float:
-        """Note a failure; seconds to wait before trying again. Raises when patience is over."""
+        """Record a failure and return the seconds to wait; an error after `patience` seconds."""
         now = time.monotonic()
         if self._since is None:
             self._since, self._wait = now, _FIRST_WAIT
         if now - self._since >= self._patience:
             raise CelrecError(
-                f"{self._broker}: away for {self._patience:g} seconds ({reason}); "
+                f"{self._broker}: unreachable for {self._patience:g} seconds ({reason}); "
                 "start it again or restore the network, then resume the run"
             )
         wait, self._wait = self._wait, min(2 * self._wait, _LONGEST_WAIT)
         return wait
 
     def over(self) -> None:
-        """It answers again."""
+        """Record that the broker answers again."""
         self._since = None
 
 
 class BrokerUnavailable(Exception):  # noqa: N818
-    """The broker does not answer now; it may do so later."""
+    """The broker does not answer at the moment."""

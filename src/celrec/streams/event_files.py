@@ -1,4 +1,4 @@
-"""Files of events, text and parquet, read from any position."""
+"""Text and parquet files of events, read in batches from any position."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from celrec.streams.text_events import Format, TextEvents
 
 @dataclass(frozen=True, slots=True)
 class FileBatch:
-    """Some consecutive events of one file."""
+    """Consecutive events of one file."""
 
     frame: pl.DataFrame
     rejected: tuple[Rejected, ...]
     place: Offset
-    """Where the file goes on after them."""
+    """The position after these events."""
 
 
 class EventFile(Protocol):
     """A file of events."""
 
     def batches(self, size: int, after: Offset) -> Iterator[FileBatch]:
-        """The events after a place, all of them if it is empty, `size` rows at a time.
+        """The events after a position (all if it is empty), in batches of `size` rows.
 
-        Where the batches end depends on the contents and `size` alone. Raises if
-        the file is not the one that the place was in.
+        Batch boundaries depend on the contents and `size` only. Raises an error if the file has
+        changed since the position was recorded.
         """
 
 
@@ -47,24 +47,24 @@ _JSON_NAMES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 
 
 class TextFile:
-    """Reads a file of delimited rows or JSON lines, plain or compressed, some rows at a time."""
+    """Reads delimited rows or JSON lines, plain or compressed."""
 
     def __init__(self, source: TextSource, roles: Columns) -> None:
         self._source, self._roles = source, roles
 
     def batches(self, size: int, after: Offset) -> Iterator[FileBatch]:
-        """See `EventFile`."""
+        """The events after a position, in batches of `size` rows."""
         length = self._source.path.stat().st_size
         if length < after.get("size", 0):
             raise CelrecError(
-                f"{self._source}: {length:,} bytes where there were {after['size']:,} when it was "
-                "read; put the file back as it was, or start a new run"
+                f"{self._source}: the file has {length:,} bytes and had {after['size']:,} when it "
+                "was read; restore the file, or start a new run"
             )
         events = TextEvents(str(self._source), self._roles, self._format(), after, size)
 
         def take() -> FileBatch:
-            taken = events.take()
-            return FileBatch(taken.frame, taken.rejected, {"size": length, **events.place()})
+            parsed = events.take()
+            return FileBatch(parsed.frame, parsed.rejected, {"size": length, **events.place()})
 
         chunks = self._chunks()
         try:
@@ -72,7 +72,7 @@ class TextFile:
                 events.feed(data)
                 while events.pending >= size:
                     yield take()
-        except _Damage as damage:  # what could be read of the archive comes first
+        except _Damage as damage:  # first return the events before the damage
             while events.pending:
                 yield take()
             raise damage.error from damage
@@ -86,11 +86,11 @@ class TextFile:
     def _chunks(self) -> Iterator[bytes]:
         pieces: list[bytes] = []
         try:
-            with self._source._opened() as (_, file):
-                # Reads that take what there is lose nothing when a later part is damaged.
+            with self._source.opened() as (_, file):
+                # `read1` returns all data before a damaged part.
                 while data := cast(io.BufferedReader, file).read1(_CHUNK):
                     pieces.append(data)
-                    if sum(map(len, pieces)) >= _CHUNK:  # archives give but a little at a time
+                    if sum(map(len, pieces)) >= _CHUNK:  # archives return small pieces
                         yield b"".join(pieces)
                         pieces = []
         except CelrecError as error:
@@ -100,7 +100,7 @@ class TextFile:
 
 
 class _Damage(Exception):  # noqa: N818
-    """The file cannot be read further."""
+    """The rest of the file cannot be read."""
 
     def __init__(self, error: CelrecError) -> None:
         super().__init__(str(error))
@@ -112,31 +112,31 @@ _FOOTER = 1 << 12
 
 
 class ParquetFile:
-    """Reads a parquet file some row groups at a time; only the columns that play a role."""
+    """Reads a parquet file by row groups, only the columns with a role."""
 
     def __init__(self, path: Path, roles: Columns) -> None:
         self._path, self._roles = path, roles
 
     def batches(self, size: int, after: Offset) -> Iterator[FileBatch]:
-        """See `EventFile`."""
+        """The events after a position, in batches of `size` rows."""
         identity = self._identity()
         if after and identity != {name: after.get(name) for name in identity}:
             raise CelrecError(
                 f"{self._path}: the file has changed since it was read; "
-                "put it back as it was, or start a new run"
+                "restore the file, or start a new run"
             )
         row, intake = after.get("row", 0), Intake(after.get("dates"))
         for block in self._blocks(row, size):
             while len(block):
                 at_once = len(block) if intake.settled(block.schema) else size
                 raw, block = block[:at_once], block[at_once:]
-                for taken in intake.take(raw, {}, partial(self._locate, raw, row)).batches(size):
-                    row += len(taken)
+                for parsed in intake.take(raw, {}, partial(self._locate, raw, row)).batches(size):
+                    row += len(parsed)
                     place = {**identity, "row": row, "dates": intake.dates}
-                    yield FileBatch(taken.frame, taken.rejected, place)
+                    yield FileBatch(parsed.frame, parsed.rejected, place)
 
     def _blocks(self, row: int, size: int) -> Iterator[pl.DataFrame]:
-        """The columns by role, whole batches of `size` rows at a time except for the last."""
+        """The columns by role, in multiples of `size` rows except for the last."""
         try:
             scan = pl.scan_parquet(self._path)
             columns = self._roles.resolve(scan.collect_schema().names(), str(self._path))
@@ -156,7 +156,7 @@ class ParquetFile:
             raise CelrecError(f"{self._path}: damaged parquet file ({reason})") from error
 
     def _identity(self) -> Offset:
-        """What tells the file from another: its length, and the end, where its layout stands."""
+        """The file's length, and the CRC of its end with the footer."""
         length = self._path.stat().st_size
         with self._path.open("rb") as file:
             file.seek(max(length - _FOOTER, 0))
@@ -171,7 +171,7 @@ _PARQUET = b"PAR1"
 
 
 def opened_file(path: str | Path, roles: Columns) -> EventFile:
-    """The file at `path`: parquet if it begins like one, else text, perhaps compressed."""
+    """Open a file: parquet by its first bytes, else text, perhaps compressed."""
     source = TextSource.at(path)
     try:
         magic = source.magic()
@@ -180,5 +180,5 @@ def opened_file(path: str | Path, roles: Columns) -> EventFile:
     if magic == _PARQUET:
         return ParquetFile(source.path, roles)
     if source.path.suffix.lower() == ".parquet":
-        raise CelrecError(f"{path}: not a parquet file, in spite of its name")
+        raise CelrecError(f"{path}: not a parquet file, despite its name")
     return TextFile(source, roles)

@@ -1,4 +1,4 @@
-"""The fields of delimited records and of JSON texts."""
+"""Parsing the fields of delimited records and of JSON objects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from celrec.runtime.jit import compiled
 from celrec.streams.records import Records
 
 _QUOTE = ord('"')
-_UNIT, _RECORD = "\x1f", "\x1e"  # no text that people write holds these
+_UNIT, _RECORD = "\x1f", "\x1e"  # control characters that do not occur in texts
 _UNIT_CODE, _RECORD_CODE = ord(_UNIT), ord(_RECORD)
 _GOOD, _WRONG_COUNT, _LEFT_OPEN, _AFTER_QUOTE, _CONTROL = range(5)
 
@@ -23,11 +23,11 @@ _GOOD, _WRONG_COUNT, _LEFT_OPEN, _AFTER_QUOTE, _CONTROL = range(5)
 def fields(
     records: Records, table: Delimited, wanted: Sequence[str]
 ) -> tuple[pl.DataFrame, dict[int, str]]:
-    """The columns `wanted` as text, null where there is none, and what is wrong with which rows.
+    """The columns `wanted` as text, one row per record, and the problems of invalid rows.
 
-    One row for each record; one that something is wrong with has nulls only.
+    Invalid rows have nulls only.
     """
-    taken = np.array([name in wanted for name in table.names])
+    selected = np.array([name in wanted for name in table.names])
     span = int(records.ends[-1] - records.starts[0])
     out = np.empty(span + len(records) * len(wanted), np.uint8)
     state = np.empty(len(records), np.int64)
@@ -38,7 +38,7 @@ def fields(
         records.ends,
         np.frombuffer(table.separator.encode(), np.uint8),
         table.quoted,
-        taken,
+        selected,
         out,
         state,
         counts,
@@ -94,20 +94,20 @@ def _extract(
     ends: NDArray[np.int64],
     separator: NDArray[np.uint8],
     quoted: bool,
-    taken: NDArray[np.bool_],
+    selected: NDArray[np.bool_],
     out: NDArray[np.uint8],
     state: NDArray[np.int64],
     counts: NDArray[np.int64],
 ) -> int:
-    """Write the fields `taken`, without their quotes, to `out`; return how much was written."""
-    wanted = taken.sum()
+    """Write the `selected` fields without quotes to `out`; return the bytes written."""
+    wanted = selected.sum()
     length = 0
     for row in range(len(starts)):
         begin = length
         place, end = starts[row], ends[row]
         field, problem = 0, _GOOD
         while True:
-            take = field < len(taken) and taken[field]
+            copying = field < len(selected) and selected[field]
             inside = quoted and place < end and data[place] == _QUOTE
             closed = not inside
             if inside:
@@ -116,7 +116,7 @@ def _extract(
                 if inside and not closed:
                     if data[place] == _QUOTE:
                         if place + 1 < end and data[place + 1] == _QUOTE:
-                            place += 1  # a doubled one stands for itself
+                            place += 1  # a doubled quote
                         else:
                             closed = True
                             place += 1
@@ -129,7 +129,7 @@ def _extract(
                         break
                     if inside:
                         problem = _AFTER_QUOTE
-                if take:
+                if copying:
                     if data[place] == _UNIT_CODE or data[place] == _RECORD_CODE:
                         problem = _CONTROL
                     out[length] = data[place]
@@ -137,20 +137,20 @@ def _extract(
                 place += 1
             if not closed:
                 problem = _LEFT_OPEN
-            if take:
+            if copying:
                 out[length] = _UNIT_CODE
                 length += 1
             field += 1
             if place >= end:
                 break
             place += len(separator)
-            if place >= end:  # the record ends with a separator: an empty field follows
-                if field < len(taken) and taken[field]:
+            if place >= end:  # a separator at the end: one more, empty field
+                if field < len(selected) and selected[field]:
                     out[length] = _UNIT_CODE
                     length += 1
                 field += 1
                 break
-        if field != len(taken) and problem == _GOOD:
+        if field != len(selected) and problem == _GOOD:
             problem = _WRONG_COUNT
         if problem != _GOOD:
             length = begin
@@ -162,21 +162,21 @@ def _extract(
     return length
 
 
-_MARK = "\x1e celrec"  # between two values; a value that holds it is only read more slowly
+_MARK = "\x1e celrec"  # between two values; a value that contains it is parsed more slowly
 _BETWEEN = b"," + json.dumps(_MARK).encode() + b","
 
 
 def json_objects(values: Sequence[bytes]) -> tuple[list[dict[str, Any]], dict[int, str]]:
-    """The object that each text holds, and what is wrong with which texts; empty for these.
+    """Parse JSON objects; invalid texts give an empty object and a problem by row.
 
     >>> json_objects([b'{"user": 1}', b"{", b"7"])
     ([{'user': 1}, {}, {}], {1: 'not JSON', 2: 'JSON, but not an object'})
     """
-    try:  # all at once: one call for a batch is several times faster than one for each value
+    try:  # one call per batch is several times faster than one per value
         parsed = json.loads((b"[" + _BETWEEN.join(values) + b"]").decode())
     except (ValueError, RecursionError):
         return _one_by_one(values)
-    # Only if every second one is a mark does each of the others stem from one text.
+    # If every second value is a mark, each other value is from one text.
     regular = len(parsed) == 2 * len(values) - 1 and parsed[1::2].count(_MARK) == len(values) - 1
     objects = parsed[::2]
     if not regular or set(map(type, objects)) != {dict}:

@@ -1,4 +1,4 @@
-"""Events from files, from files that appear in a folder, and from standard input."""
+"""Events from files, from a watched folder, and from standard input."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from celrec.streams.text_events import Format, TextEvents
 class FileSource(EventSource):
     r"""The events of one file, or of several in the given order.
 
-    Files may be csv, tsv or `::`-separated text, JSON lines (`.jsonl`,
-    `.ndjson`, or any text whose first line begins with a brace), plain or
-    gzipped, or parquet. They are read in pieces. Each has columns of its own,
-    guessed as `celrec.read` does, from the header or from the first valid JSON event.
+    Files are csv, tsv or `::`-separated text, JSON lines (`.jsonl`, `.ndjson`, or any text whose
+    first line begins with a brace), plain or gzipped, or parquet. They are read in chunks. The
+    columns of each file are guessed as by `celrec.read`, from its header or from its first valid
+    JSON event.
 
-    How the events are cut into batches depends on the contents and the size
-    alone, and no batch reaches over the end of a file. A file may grow by whole lines
-    after it was read: the next run goes on with the new ones.
+    Batch boundaries depend on the contents and the size only, and no batch spans two files. A
+    file may grow by whole lines after it was read; the next run continues with the new lines.
 
     >>> from pathlib import Path; from tempfile import mkdtemp
     >>> log = Path(mkdtemp(), "log.csv")
@@ -49,18 +48,18 @@ class FileSource(EventSource):
         super().__init__()
         paths = [path] if isinstance(path, str | Path) else list(path)
         if not paths:
-            raise CelrecError("path: no files given; name one at least")
+            raise CelrecError("path: no files given; pass at least one")
         self._paths = [Path(path) for path in paths]
         self._roles = roles or Columns()
         for path in self._paths:
-            opened_file(path, self._roles)  # a missing one is told before hours of reading
+            opened_file(path, self._roles)  # report missing files before reading starts
 
     def __str__(self) -> str:
         more = f" and {len(self._paths) - 1} more" if len(self._paths) > 1 else ""
         return f"{self._paths[0]}{more}"
 
     def batches(self, size: int, after: Offset | None = None) -> Iterator[Events]:
-        """See `EventSource`; ends after the last file."""
+        """The events after an offset; ends after the last file."""
         offset = self._begin(size, after)
         first, place = self._find(offset)
         for number in range(first, len(self._paths)):
@@ -77,7 +76,7 @@ class FileSource(EventSource):
         number, name = offset["file"], offset["name"]
         if number >= len(self._paths) or self._paths[number].name != name:
             raise CelrecError(
-                f"path: file {number + 1} was {name!r} when it was read and now is not; "
+                f"path: file {number + 1} was {name!r} when it was read and is another one now; "
                 "give the same files in the same order, new ones at the end, or start a new run"
             )
         return number, offset["place"]
@@ -87,15 +86,13 @@ _UNFINISHED = (".tmp", ".part")
 
 
 class FolderSource(EventSource):
-    """The events of the files in a folder, in order of their names; waits for more, and never ends.
+    """The events of the files in a folder, in the order of their names; waits for new files.
 
-    A file is read once, from its beginning, as soon as it has its name. Write it under a
-    name that begins with a dot or ends in `.tmp` or `.part`, which is ignored,
-    and rename it when it is complete. Give later files later names, such as
-    `2024-05-01T12.csv`: one that appears behind the last finished file is not
-    read, and reported as rejected. Only one that appears while the folder is
-    being watched is noticed. Finished files may be removed. A file that cannot be
-    read at all stops the source: mend or remove it, and resume.
+    Write a file under a name that begins with a dot or ends in `.tmp` or `.part`, which is
+    ignored, and rename it when it is complete. Names must ascend, such as `2024-05-01T12.csv`: a
+    file that appears with a name before the current one is not read, and reported as rejected if
+    the folder is being watched. Finished files may be removed. A file that cannot be read stops
+    the source: fix or remove it, and resume.
     """
 
     kind = "folder"
@@ -111,14 +108,14 @@ class FolderSource(EventSource):
         return str(self._path)
 
     def batches(self, size: int, after: Offset | None = None) -> Iterator[Events]:
-        """See `EventSource`; yields no rows every `poll` seconds while there is nothing new."""
+        """The events after an offset; an empty batch every `poll` seconds without new files."""
         offset = self._begin(size, after)
         finished: str = offset.get("finished", "")
         current, place = offset.get("current"), offset.get("place", {})
         known = {name for name in self._names() if name <= finished}
         while True:
             names = self._names()
-            # Here a file is current only if it was left in the middle; what lies before it is new.
+            # `current` is set here only if the last run stopped in the middle of that file.
             passed = {name for name in names if name <= finished or name < (current or "")}
             missed = self._missed(passed - known, current or finished)
             known = names
@@ -135,7 +132,7 @@ class FolderSource(EventSource):
             finished, current, place = current, None, {}
 
     def _file(self, name: str, size: int, place: Offset, finished: str) -> Iterator[Events]:
-        """The events of one file; the offset of the last ones says that it is finished."""
+        """The events of one file; the offset of the last batch marks it as finished."""
         waiting: FileBatch | None = None
         batches = opened_file(self._path / name, self._roles).batches(size, place)
         try:
@@ -169,7 +166,7 @@ class FolderSource(EventSource):
             raise CelrecError(f"{self._path}: cannot watch it ({error.strerror})") from error
 
     def _missed(self, names: set[str], behind: str) -> tuple[Rejected, ...]:
-        reason = f"the file appeared when {behind!r} had been begun; give it a later name"
+        reason = f"the file appeared after {behind!r} was started; give it a later name"
         return tuple(Rejected(str(self._path / name), "", reason) for name in sorted(names))
 
 
@@ -177,13 +174,12 @@ _CHUNK = 1 << 16
 
 
 class StandardInput(EventSource):
-    """Events that are piped in, as delimited text or JSON lines, until the pipe is closed.
+    """Events from a pipe, as delimited text or JSON lines, until the pipe is closed.
 
-    A pipe cannot be wound back. To resume, pipe in the same events again from
-    their beginning: as many rows as the offset tells are passed over. Events that
-    differ in their first line are refused.
+    A pipe cannot be rewound. To resume, pipe in the same events from their beginning; the rows
+    before the offset are skipped. Events with another first line are refused.
 
-    The format is told by the first line unless it is given (`written_as`).
+    The format is inferred from the first line unless `written_as` gives it.
     """
 
     kind = "standard input"
@@ -204,7 +200,7 @@ class StandardInput(EventSource):
         return "standard input"
 
     def batches(self, size: int, after: Offset | None = None) -> Iterator[Events]:
-        """See `EventSource`; ends with the input."""
+        """The events after an offset; ends with the input."""
         offset = self._begin(size, after)
         events = TextEvents(str(self), self._roles, self._format, offset, size)
         descriptor = (self._stream or sys.stdin).fileno()
@@ -212,14 +208,14 @@ class StandardInput(EventSource):
         while not ended or events.pending:
             deadline = time.monotonic() + self._linger
             while not ended and events.pending < size:
-                left = deadline - time.monotonic()
-                if left <= 0 or not select.select([descriptor], [], [], left)[0]:
+                remaining = deadline - time.monotonic()
+                if remaining <= 0 or not select.select([descriptor], [], [], remaining)[0]:
                     break
                 if data := os.read(descriptor, _CHUNK):
                     events.feed(data)
                 else:
                     events.finish()
                     ended = True
-            taken = events.take()
-            self._lateness.add(taken.frame)
-            yield Events(taken.frame, self._offset(events.place()), taken.rejected)
+            parsed = events.take()
+            self._lateness.add(parsed.frame)
+            yield Events(parsed.frame, self._offset(events.place()), parsed.rejected)

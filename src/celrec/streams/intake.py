@@ -1,4 +1,4 @@
-"""Good events and bad ones: types and timestamps."""
+"""Validation of events: ids, targets and timestamps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from celrec.data.raw_log import time_as_integer
 from celrec.errors import CelrecError
-from celrec.streams.events import Rejected, Taken
+from celrec.streams.events import ParsedRows, Rejected
 
 _DAYS = ("%Y-%m-%d", "%d-%m-%Y")
 _TIMES = ("T%H:%M:%S%.f%#z", "T%H:%M:%S%.f", "", "T%H:%M")
@@ -23,11 +23,11 @@ _SLASHED = r"^(\d+)/(\d+)/(\d+)"
 def as_times(
     values: pl.Series, usable: NDArray[np.bool_], dates: bool | None
 ) -> tuple[pl.Series, bool | None]:
-    """Times as Int64, null where there is none, and whether they are written as dates.
+    """Timestamps as Int64, with null for invalid ones, and whether they are dates.
 
-    Numbers are taken as they are, and dates become microseconds since 1970.
-    Both in one source would be two clocks: the first of the `usable` rows that
-    has a time decides, unless it is known already (`dates`).
+    Numbers are not changed, and dates become microseconds since 1970. A source has either
+    numbers or dates: the first valid timestamp of the `usable` rows decides, unless `dates` is
+    given.
 
     >>> as_times(pl.Series(["1970-01-02", "7"]), np.array([True, True]), None)[0].to_list()
     [86400000000, None]
@@ -60,7 +60,7 @@ def _numbers(texts: pl.Series) -> pl.Series:
 
 
 def _dates(texts: pl.Series) -> pl.Series:
-    """Each text by the first format that fits it: a wrong one says nothing about the others."""
+    """Parse each text with the first format that fits it."""
     plain = texts.str.replace(_SLASHED, "$1-$2-$3").str.replace(" ", "T", literal=True)
     times = _nothing(texts)
     for day, time in itertools.product(_DAYS, _TIMES):
@@ -73,7 +73,7 @@ def _dates(texts: pl.Series) -> pl.Series:
 
 
 EXACT_FLOAT = 2.0**53
-"""Up to here floats hold every integer."""
+"""The largest integer up to which floats are exact."""
 
 _INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32)
 _REPR = reprlib.Repr()
@@ -81,25 +81,22 @@ _REPR.maxstring = _REPR.maxother = 60
 
 
 class Intake:
-    """Takes the columns of events as they were written, and sets aside what cannot be used.
+    """Converts raw columns of events, and rejects invalid rows.
 
     >>> intake = Intake()
     >>> raw = pl.DataFrame({"user": ["1", "2"], "item": ["a", "b"], "target": ["5", "five"]})
-    >>> taken = intake.take(raw, {}, lambda row: (f"line {row + 1}", ""))
-    >>> taken.frame.rows(), taken.rejected[0].place, taken.rejected[0].reason
+    >>> parsed = intake.take(raw, {}, lambda row: (f"line {row + 1}", ""))
+    >>> parsed.frame.rows(), parsed.rejected[0].place, parsed.rejected[0].reason
     ([('1', 'a', 5.0)], 'line 2', "target 'five' is not a finite number")
     """
 
     def __init__(self, dates: bool | None = None) -> None:
         self.dates = dates
-        """Whether timestamps are dates and not numbers; None until there was one."""
+        """Whether timestamps are dates or numbers; None before the first timestamp."""
 
     def settled(self, schema: Mapping[str, pl.DataType]) -> bool:
-        """Whether what comes of a row of such columns depends on that row alone.
-
-        If so, many batches may be taken at once.
-        """
-        # Integers that may be larger than Int64 become texts, all of a batch or none.
+        """Whether rows are converted independently, so that batches can be joined."""
+        # Integers that may exceed Int64 become texts, for a whole batch.
         wide = any(dtype.is_integer() and dtype not in _INTEGERS for dtype in schema.values())
         return not wide and (self.dates is not None or "timestamp" not in schema)
 
@@ -108,11 +105,14 @@ class Intake:
         raw: pl.DataFrame,
         problems: Mapping[int, str],
         locate: Callable[[int], tuple[str, str]],
-    ) -> Taken:
-        """The good rows of `raw`, and the others with what is wrong with them.
+    ) -> ParsedRows:
+        """Convert rows, and reject invalid ones.
 
-        `raw` has columns named as in `Events`. `problems` are rows known to be
-        bad; `locate` tells where a row stands and what is written there.
+        Args:
+            raw: Columns named as in `Events`.
+            problems: Reasons for rows that are already known to be invalid.
+            locate: Returns the place and the raw text of a row.
+
         """
         reasons = dict(problems)
         columns: dict[str, pl.Series] = {}
@@ -130,7 +130,7 @@ class Intake:
                 probe(role, columns[role].is_null().to_numpy())
         if "target" in raw.columns:
             target = raw.get_column("target").cast(pl.Float64, strict=False).cast(pl.Float32)
-        else:  # it happened, and that is all
+        else:  # implicit feedback
             target = pl.Series(np.ones(len(raw), np.float32))
         columns["target"] = target
         probe("target", ~np.isfinite(target.to_numpy()))  # null becomes NaN
@@ -142,18 +142,20 @@ class Intake:
         columns |= {name: _ids(raw.get_column(name)) for name in raw.columns if name not in columns}
         frame = pl.DataFrame(columns)
         if not reasons:
-            return Taken(frame)
+            return ParsedRows(frame)
         places = sorted(reasons)
         rejected = tuple(Rejected(*locate(row), reasons[row]) for row in places)
-        return Taken(frame.filter(usable), rejected, places)
+        return ParsedRows(frame.filter(usable), rejected, places)
 
 
 def reason(role: str, value: object, dates: bool | None = None) -> str:
-    """Why `value` cannot be used in that role, where timestamps are `dates` or numbers."""
+    """Why `value` is invalid in a role; timestamps must be `dates` or numbers."""
     empty = value is None or value == "" or (isinstance(value, float) and math.isnan(value))
     if role in ("user", "item"):
         return (
-            f"no {role} id" if empty else f"{role} id {_REPR.repr(value)} is no integer and no text"
+            f"no {role} id"
+            if empty
+            else f"{role} id {_REPR.repr(value)} is neither an integer nor a text"
         )
     if role == "target":
         return (
@@ -166,24 +168,24 @@ def reason(role: str, value: object, dates: bool | None = None) -> str:
 
 
 def check_types(name: str, schema: Mapping[str, pl.DataType]) -> None:
-    """Raise if a column, named as in `Events`, holds values of which none could be used."""
+    """Raise an error if a column, named as in `Events`, has an unsupported dtype."""
     for column, dtype in schema.items():
         if column == "target":
             usable = dtype.is_numeric() or dtype in (pl.Boolean, pl.String, pl.Null)
-            role = "a target is a number"
+            role = "a number"
         elif column == "timestamp":
             usable = dtype.is_numeric() or dtype in (pl.Date, pl.Datetime, pl.String, pl.Null)
-            role = "a timestamp is a number or a date"
+            role = "a number or a date"
         else:
             text = (pl.String, pl.Categorical, pl.Enum, pl.Null)
             usable = dtype.is_integer() or dtype.is_float() or dtype in text
-            role = "ids are integers or strings"
+            role = "an integer or a string"
         if not usable:
-            raise CelrecError(f"{name}: column for {column!r} holds {dtype}, and {role}")
+            raise CelrecError(f"{name}: column for {column!r} is {dtype}, not {role}; cast it")
 
 
 def _ids(values: pl.Series) -> pl.Series:
-    """Int64 or String, null where there is none or it is not one."""
+    """Ids as Int64 or String, with null for missing and invalid ones."""
     dtype = values.dtype
     if dtype == pl.String:
         empty = values == ""
@@ -191,7 +193,7 @@ def _ids(values: pl.Series) -> pl.Series:
     if dtype.is_integer():
         integers = values.cast(pl.Int64, strict=False)
         return integers if integers.null_count() == values.null_count() else values.cast(pl.String)
-    if dtype.is_float():  # as tables hold integers of which some are missing
+    if dtype.is_float():  # integers with missing values
         whole = (values == values.floor()) & (values.abs() <= EXACT_FLOAT)
         return values.set(~whole.fill_null(False), None).cast(pl.Int64)
     return values.cast(pl.String)

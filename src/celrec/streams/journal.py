@@ -1,4 +1,4 @@
-"""A journal: events are on the disk before they are acknowledged."""
+"""A write-ahead log of events, and its reader."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from celrec.streams.events import Events
 from celrec.streams.fields import json_objects
 from celrec.streams.object_intake import ObjectIntake
 
-_SEGMENT = 16 << 20  # bytes, after which a new file is begun
+_SEGMENT = 16 << 20  # bytes after which a new file is started
 _SUFFIX = ".jsonl"
 
 
 class Committed(NamedTuple):
-    """How far a journal reaches."""
+    """The end of the committed part of a journal."""
 
     events: int
-    """How many there were, counted from its very beginning."""
+    """The number of events since the start of the journal."""
     segment: int
     """The number of the first event of the last file."""
     size: int
-    """So many bytes of that file count."""
+    """The committed bytes of that file."""
 
 
 class Journal:
-    r"""A folder of JSON lines, one for each event, which new ones are put behind.
+    r"""An append-only folder of files of JSON lines, one line per event.
 
-    Events are numbered from 0, for ever; a file is named by the number of its first event. So a
-    place in the journal is one number: how many events lie before it. What `append` has returned
-    from is on the disk, flushed; what it has raised for is cut off again. A line that was half
-    written when the process died was never acknowledged, and is cut off when it is opened.
+    Events are numbered from 0 for the life of the journal, and a file is named by the number of
+    its first event. So a position is one number: the number of events before it. When `append`
+    returns, its events are flushed to disk; when it raises an error, they are removed. A partial
+    line of a killed process was never acknowledged, and is removed when the journal is opened.
 
-    One thread may append. Any may read what is `committed`: see `JournalReader`.
+    One thread may append. Any thread may read what is `committed`, with a `JournalReader`.
 
     >>> from tempfile import mkdtemp
     >>> journal = Journal(Path(mkdtemp(), "journal"))
@@ -51,7 +51,7 @@ class Journal:
     """
 
     def __init__(self, path: Path, learned: int = 0) -> None:
-        """`learned` events are known to be somewhere else already: numbers go on after them."""
+        """Open or create a journal; the first `learned` events are already in a model."""
         self.path = path
         self._file: int | None = None
         self._doubtful = False
@@ -61,18 +61,18 @@ class Journal:
             self.committed = self._found(learned)
         except OSError as error:
             raise CelrecError(
-                f"{path}: cannot be the journal of events ({error.strerror}); make room, or choose "
-                "a folder that you may write to"
+                f"{path}: cannot be the journal of events ({error.strerror}); free disk space, or "
+                "choose a folder that you may write to"
             ) from error
         self._check(learned)
 
     def starts(self) -> list[int]:
-        """The numbers of the first events of all files, in their order."""
+        """The numbers of the first events of all files, ascending."""
         names = (path.name for path in self.path.glob(f"*{_SUFFIX}"))
         return sorted(int(name.removesuffix(_SUFFIX)) for name in names)
 
     def file(self, start: int) -> Path:
-        """The file that begins with that event."""
+        """The file whose first event has this number."""
         return self.path / f"{start:015d}{_SUFFIX}"
 
     @property
@@ -80,17 +80,17 @@ class Journal:
         """Bytes of all files."""
         sizes = 0
         for start in self.starts():
-            with suppress(FileNotFoundError):  # another thread has tidied up
+            with suppress(FileNotFoundError):  # removed by another thread
                 sizes += self.file(start).stat().st_size
         return sizes
 
     def append(self, lines: bytes, events: int) -> int:
-        """Put whole lines behind all others, so many events; how many there are when it is safe.
+        """Append lines of `events` events, flush them, and return the new number of events.
 
-        Raises OSError, and keeps nothing of them, if the disk does not take them.
+        Raises an OSError and removes all of them if the disk does not accept them.
         """
         if self._doubtful:
-            self._cut_off()
+            self._truncate()
         if self._file is None or self.committed.size >= _SEGMENT:
             self._begin_file()
         assert self._file is not None  # noqa: S101  (for the type checker)
@@ -102,14 +102,14 @@ class Journal:
         except OSError:
             self._doubtful = True
             with suppress(OSError):
-                self._cut_off()
+                self._truncate()
             raise
         count, segment, size = self.committed
         self.committed = Committed(count + events, segment, size + len(lines))
         return self.committed.events
 
     def tidy(self, learned: Iterable[int]) -> None:
-        """Remove files of which all events are before each of these places; the last one stays."""
+        """Remove files whose events are before all of these positions, except the last file."""
         needed = min(learned, default=0)
         starts = self.starts()
         for start, following in pairwise(starts):
@@ -117,33 +117,33 @@ class Journal:
                 self.file(start).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
     def _check(self, learned: int) -> None:
-        """Complain if events that are still to be learned are missing."""
+        """Raise an error if events after the first `learned` are missing."""
         starts = self.starts()
         ends = [(start, following) for start, following in pairwise(starts) if following > learned]
         reached = learned
         for start, following in [*ends, *((start, start) for start in starts[-1:])]:
             if start > reached:
                 raise CelrecError(
-                    f"{self.path}: the events {reached:,} to {start - 1:,} are missing; put their "
-                    "file back, or move the folder away to go on without them"
+                    f"{self.path}: the events {reached:,} to {start - 1:,} are missing; restore "
+                    "their file, or move the folder away to continue without them"
                 )
             reached = start + self.file(start).read_bytes().count(b"\n") if following > start else 0
 
     def _found(self, learned: int) -> Committed:
-        """What an earlier process has left."""
+        """The state of existing files, after removing a partial last line."""
         starts = self.starts()
         if not starts:
             return Committed(learned, learned, 0)
         data = self.file(starts[-1]).read_bytes()
         size = data.rfind(b"\n") + 1
         events = starts[-1] + data.count(b"\n")
-        if events < learned:  # an older copy of the journal was put back
+        if events < learned:  # an older copy of the journal was restored
             return Committed(learned, learned, 0)
         self._file = os.open(self.file(starts[-1]), os.O_WRONLY | os.O_APPEND)
         if size < len(data):
@@ -160,8 +160,8 @@ class Journal:
         self.committed = Committed(start, start, 0)
         flush(self.path)
 
-    def _cut_off(self) -> None:
-        """Take back what was written and not acknowledged; the file is in doubt until it works."""
+    def _truncate(self) -> None:
+        """Remove uncommitted bytes; the file stays in doubt until this succeeds."""
         if self._file is not None:
             os.ftruncate(self._file, self.committed.size)
             os.fsync(self._file)
@@ -173,10 +173,10 @@ _ROLES = {name: name for name in ("user", "item", "target", "timestamp")}
 
 
 class JournalReader:
-    r"""The events of a journal from some place on, whether it was written now or long ago.
+    r"""Reads the committed events of a journal from a position on.
 
-    Its lines have the fields user, item, target and timestamp; and `ids:NAME` for each of the
-    further columns, where there is such an id. `Events.offset` is `{"next": place}`.
+    Lines have the fields user, item, target and timestamp, and optionally `ids:NAME` for further
+    columns. `Events.offset` is `{"next": position}`.
 
     >>> from pathlib import Path; from tempfile import mkdtemp
     >>> journal = Journal(Path(mkdtemp(), "journal"))
@@ -197,18 +197,18 @@ class JournalReader:
             Columns(more=tuple(map(further, columns))), {"columns": _ROLES, "dates": False}
         )
         self._segment: int | None = None
-        self._place = 0  # in the file
+        self._place = 0  # offset in the file
         self._data = b""
 
     def take(self, most: int) -> Events:
-        """The next events, up to so many, as far as they are committed."""
+        """Up to `most` of the next committed events."""
         lines = self._lines(most)
         first = self.next
         self.next += len(lines)
         objects, problems = json_objects(lines)
-        taken = self._intake.take(objects, problems, partial(self._locate, lines, first))
-        frame = taken.frame.rename(self._names, strict=False)
-        return Events(frame, {"next": self.next}, taken.rejected)
+        parsed = self._intake.take(objects, problems, partial(self._locate, lines, first))
+        frame = parsed.frame.rename(self._names, strict=False)
+        return Events(frame, {"next": self.next}, parsed.rejected)
 
     def _lines(self, most: int) -> list[bytes]:
         lines: list[bytes] = []
@@ -221,7 +221,7 @@ class JournalReader:
         return lines
 
     def _read(self, number: int) -> bool:
-        """More of the file that holds that event; whether there was any."""
+        """Read more of the file with this event; False if there is nothing more."""
         committed = self._journal.committed
         starts = [start for start in self._journal.starts() if start <= number]
         if not starts:
@@ -233,15 +233,15 @@ class JournalReader:
             skip = 0
         with self._journal.file(self._segment).open("rb") as file:
             file.seek(self._place)
-            room = committed.size - self._place if committed.segment == self._segment else -1
-            while skip:  # what is before the first event that is asked for
+            limit = committed.size - self._place if committed.segment == self._segment else -1
+            while skip:  # lines before the requested event
                 line = file.readline()
                 if not line:
                     return False
                 self._place += len(line)
-                room -= len(line) if room >= 0 else 0
+                limit -= len(line) if limit >= 0 else 0
                 skip -= 1
-            data = file.read(_CHUNK if room < 0 else min(_CHUNK, room))
+            data = file.read(_CHUNK if limit < 0 else min(_CHUNK, limit))
         self._place += len(data)
         self._data += data
         return bool(data)

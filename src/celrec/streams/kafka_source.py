@@ -16,15 +16,15 @@ from celrec.streams.events import Events, EventSource, Offset, Rejected, no_even
 from celrec.streams.fields import json_objects
 from celrec.streams.object_intake import ObjectIntake
 
-_ANSWER = 10.0  # seconds that a broker may take to answer
-_TRIES, _BETWEEN = 10, 0.2  # times and seconds, for a coordinator to be there
-_MOST = 1_000_000  # messages that the client takes at once
+_TIMEOUT = 10.0  # seconds for a broker to answer
+_TRIES, _BETWEEN = 10, 0.2  # attempts, and seconds between them, to reach a coordinator
+_MOST = 1_000_000  # messages per call of the client
 _SECRETS = ("password", "secret", "pem")
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message, and where it stands."""
+    """A message and its position."""
 
     partition: int
     offset: int
@@ -32,7 +32,7 @@ class Message:
 
 
 class KafkaTopic:
-    """What a source needs of a topic; failures become `BrokerUnavailable` or CelrecError."""
+    """A consumer of a topic; failures become `BrokerUnavailable` or CelrecError."""
 
     def __init__(self, servers: str, topic: str, group: str, settings: Mapping[str, str]) -> None:
         try:
@@ -43,19 +43,19 @@ class KafkaTopic:
             ) from error
         if "@" in servers:
             raise CelrecError(
-                "servers: no user or password in it; give them as settings "
+                "servers: must not contain user and password; pass them as settings "
                 "(sasl.username, sasl.password, security.protocol)"
             )
         self._kafka: Any = confluent_kafka
         self._secrets = [v for k, v in settings.items() if v and any(s in k for s in _SECRETS)]
         self._topic, self._name = topic, f"topic {topic!r} of Kafka at {servers}"
         self._doubt = ""
-        with self._answering():
-            self._consumer: Any = confluent_kafka.Consumer(
+        with self._translated_errors():
+            self.consumer: Any = confluent_kafka.Consumer(
                 {
-                    "socket.timeout.ms": int(1000 * _ANSWER),
-                    "session.timeout.ms": int(1000 * _ANSWER),  # here: how long a commit may take
-                    "log_level": 0,  # what matters of it becomes an error
+                    "socket.timeout.ms": int(1000 * _TIMEOUT),
+                    "session.timeout.ms": int(1000 * _TIMEOUT),  # the timeout of commits
+                    "log_level": 0,  # errors are raised instead
                     **settings,
                     "bootstrap.servers": servers,
                     "group.id": group,
@@ -70,44 +70,44 @@ class KafkaTopic:
         return self._name
 
     def begin(self, known: Mapping[int, int]) -> tuple[dict[int, int], tuple[Rejected, ...]]:
-        """Read on at the offsets `known`, else at those committed, else at the beginning.
+        """Start at the offsets `known`, else at the committed ones, else at the oldest message.
 
-        The offset in every partition, and which messages are gone that should have been read.
+        Returns the offset in every partition, and the unread messages that the topic has deleted.
         """
-        with self._answering():
-            topic = self._consumer.list_topics(self._topic, timeout=_ANSWER).topics[self._topic]
+        with self._translated_errors():
+            topic = self.consumer.list_topics(self._topic, timeout=_TIMEOUT).topics[self._topic]
             if topic.error is not None:
-                raise CelrecError(f"{self}: {topic.error.str()}; create the topic, or correct it")
+                raise CelrecError(f"{self}: {topic.error.str()}; create the topic, or fix its name")
             everywhere = [self._kafka.TopicPartition(self._topic, p) for p in topic.partitions]
             committed = self._committed(everywhere)
             ranges = {
-                place.partition: self._consumer.get_watermark_offsets(place, timeout=_ANSWER)
+                place.partition: self.consumer.get_watermark_offsets(place, timeout=_TIMEOUT)
                 for place in everywhere
             }
-        positions, gone = {}, []
+        positions, deleted = {}, []
         for partition in {**ranges, **known}:
             low, high = ranges.get(partition, (0, -1))
             position = {**committed, **known}.get(partition, low)
             if position > high:
                 raise CelrecError(
                     f"{self}: partition {partition} was read up to offset {position} and now ends "
-                    f"at {max(high, 0)}; if the topic was made anew, start a new run"
+                    f"at {max(high, 0)}; if the topic was recreated, start a new run"
                 )
             if position < low:
                 place = f"topic {self._topic}, partition {partition}, offsets {position}–{low - 1}"
-                gone.append(Rejected(place, "", "the topic no longer keeps these messages"))
+                deleted.append(Rejected(place, "", "the topic has deleted these messages"))
             positions[partition] = max(position, low)
-        with self._answering():
-            self._consumer.assign(self._places(positions))
-        return positions, tuple(gone)
+        with self._translated_errors():
+            self.consumer.assign(self._places(positions))
+        return positions, tuple(deleted)
 
     def _committed(self, places: list[Any]) -> dict[int, int]:
-        """Where the group reads on, for partitions of which it has committed anything.
+        """The group's committed offsets, by partition.
 
-        A coordinator that is just being chosen answers with errors, for a short time.
+        While a coordinator is being elected, it answers with errors.
         """
         for _ in range(_TRIES):
-            found = self._consumer.committed(places, timeout=_ANSWER)
+            found = self.consumer.committed(places, timeout=_TIMEOUT)
             errors = [place.error for place in found if place.error is not None]
             if not errors:
                 return {place.partition: place.offset for place in found if place.offset >= 0}
@@ -115,31 +115,31 @@ class KafkaTopic:
         raise self._kafka.KafkaException(errors[0])
 
     def read(self, count: int, seconds: float) -> list[Message]:
-        """What comes within some seconds."""
+        """Up to `count` messages that arrive within some seconds."""
         good = []
-        with self._answering():
-            for message in self._consumer.consume(min(count, _MOST), timeout=seconds):
+        with self._translated_errors():
+            for message in self.consumer.consume(min(count, _MOST), timeout=seconds):
                 if (error := message.error()) is None:
                     good.append(Message(message.partition(), message.offset(), message.value()))
-                elif self._passing(error):  # must not cost the messages beside it
+                elif self._temporary(error):  # keep the other messages
                     self._note(error)
                 else:
                     raise self._kafka.KafkaException(error)
-            if not good and self._doubt:  # the client mends connections by itself: has it?
-                self._consumer.list_topics(self._topic, timeout=seconds)
+            if not good and self._doubt:  # check whether the client has reconnected
+                self.consumer.list_topics(self._topic, timeout=seconds)
             self._doubt = ""
         return good
 
     def commit(self, positions: Mapping[int, int]) -> None:
-        """Tell the brokers where this group reads on, and wait for the answer."""
-        with self._answering():
-            for place in self._consumer.commit(offsets=self._places(positions), asynchronous=False):
+        """Commit the offsets of the group, and wait for the answer."""
+        with self._translated_errors():
+            for place in self.consumer.commit(offsets=self._places(positions), asynchronous=False):
                 if place.error is not None:
                     raise self._kafka.KafkaException(place.error)
 
     def close(self) -> None:
-        """Let go of the connections."""
-        self._consumer.close()
+        """Close the connections."""
+        self.consumer.close()
 
     def _places(self, positions: Mapping[int, int]) -> list[Any]:
         return [
@@ -150,21 +150,21 @@ class KafkaTopic:
     def _note(self, error: Any) -> None:
         self._doubt = error.str()
 
-    def _passing(self, error: Any) -> bool:
+    def _temporary(self, error: Any) -> bool:
         kafka = self._kafka.KafkaError
         unreachable = (kafka._TRANSPORT, kafka._TIMED_OUT, kafka._ALL_BROKERS_DOWN, kafka._RESOLVE)
         return error.retriable() or error.code() in (*unreachable, kafka._WAIT_COORD)
 
     @contextmanager
-    def _answering(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         try:
             yield
         except self._kafka.KafkaException as failure:
             error = failure.args[0]
-            text = self._doubt if self._doubt and self._passing(error) else error.str()
+            text = self._doubt if self._doubt and self._temporary(error) else error.str()
             for secret in self._secrets:
                 text = text.replace(secret, "…")
-            if self._passing(error):
+            if self._temporary(error):
                 raise BrokerUnavailable(text) from None
             raise CelrecError(f"{self}: {text}") from None
 
@@ -172,14 +172,14 @@ class KafkaTopic:
 class KafkaSource(EventSource):
     """The messages of all partitions of a Kafka topic, each a JSON object; never ends.
 
-    Within a partition the events are in order; between partitions there is none.
-    The source assigns the partitions itself, so no two runs read with one
-    group, and partitions that are added later are read after a restart. It begins
-    where the offset says, else where the group has committed, else at the oldest message.
+    Events are in order within each partition, not across partitions. The source assigns the
+    partitions itself, so each run needs its own group, and new partitions are read after a
+    restart. Reading starts at the offset, else at the group's committed offsets, else at the
+    oldest message.
 
-    A first connection that fails is an error; one that is lost later is tried
-    again for `patience` seconds. `settings` are passed on to librdkafka, such as
-    those for TLS and passwords. Needs `pip install 'celrec[stream]'`.
+    A failure of the first connection is an error; a lost connection is retried for `patience`
+    seconds. `settings` are passed to librdkafka, for example for TLS and passwords. Needs
+    `pip install 'celrec[stream]'`.
     """
 
     kind = "kafka"
@@ -197,19 +197,19 @@ class KafkaSource(EventSource):
     ) -> None:
         super().__init__()
         self._roles, self._linger, self._topic_name = roles or Columns(), linger, topic
-        self._topic = KafkaTopic(servers, topic, group, settings or {})
+        self.topic = KafkaTopic(servers, topic, group, settings or {})
         self._outage = Outage(str(self), patience)
 
     def __str__(self) -> str:
-        return str(self._topic)
+        return str(self.topic)
 
     def batches(self, size: int, after: Offset | None = None) -> Iterator[Events]:
-        """See `EventSource`."""
+        """The events after an offset; never ends."""
         offset = self._begin(size, after, topic=self._topic_name)
         intake = ObjectIntake(self._roles, offset)
-        positions, gone = self._start(offset)
-        if gone:
-            yield Events(no_events(), self._place(positions, intake), gone)
+        positions, deleted = self._start(offset)
+        if deleted:
+            yield Events(no_events(), self._place(positions, intake), deleted)
         while True:
             messages = [m for m in self._gather(size) if m.offset >= positions[m.partition]]
             positions |= {message.partition: message.offset + 1 for message in messages}
@@ -219,38 +219,38 @@ class KafkaSource(EventSource):
                 for row, message in enumerate(messages)
                 if not message.value
             }
-            taken = intake.take(events, problems, partial(self._locate, messages))
-            self._lateness.add(taken.frame)
-            yield Events(taken.frame, self._place(positions, intake), taken.rejected)
+            parsed = intake.take(events, problems, partial(self._locate, messages))
+            self._lateness.add(parsed.frame)
+            yield Events(parsed.frame, self._place(positions, intake), parsed.rejected)
 
     def acknowledge(self, offset: Offset) -> None:
-        """See `EventSource`."""
+        """Commit the offsets of saved events."""
         positions = {int(partition): place for partition, place in offset["partitions"].items()}
         while True:
             try:
-                return self._topic.commit(positions)
-            except BrokerUnavailable as away:
-                time.sleep(self._outage.failed(str(away)))
+                return self.topic.commit(positions)
+            except BrokerUnavailable as error:
+                time.sleep(self._outage.failed(str(error)))
 
     def close(self) -> None:
-        """See `EventSource`."""
-        self._topic.close()
+        """Close the connections."""
+        self.topic.close()
 
     def _start(self, offset: Offset) -> tuple[dict[int, int], tuple[Rejected, ...]]:
         known = {int(number): place for number, place in offset.get("partitions", {}).items()}
         try:
-            return self._topic.begin(known)
-        except BrokerUnavailable as away:
+            return self.topic.begin(known)
+        except BrokerUnavailable as error:
             raise CelrecError(
-                f"{self}: cannot connect ({away}); start it, or correct the address"
+                f"{self}: cannot connect ({error}); start the broker, or fix the address"
             ) from None
 
     def _gather(self, size: int) -> list[Message]:
-        """What comes within the time to linger."""
+        """The messages that arrive within `linger` seconds."""
         try:
-            messages = self._topic.read(size, self._linger)
-        except BrokerUnavailable as away:
-            time.sleep(min(self._outage.failed(str(away)), self._linger))
+            messages = self.topic.read(size, self._linger)
+        except BrokerUnavailable as error:
+            time.sleep(min(self._outage.failed(str(error)), self._linger))
             return []
         self._outage.over()
         return messages

@@ -1,4 +1,4 @@
-"""Events that come as objects: names and values."""
+"""Validation of events that are objects with named values."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ import polars as pl
 
 from celrec.data.columns import Columns, further
 from celrec.errors import CelrecError
-from celrec.streams.events import Offset, Rejected, Taken, no_events
+from celrec.streams.events import Offset, ParsedRows, Rejected, no_events
 from celrec.streams.intake import EXACT_FLOAT, Intake, reason
 
 _ROLES = ("user", "item", "target", "timestamp")
 
 
 class ObjectIntake:
-    """Turns objects into columns; which key plays which role is told by the first valid event.
+    """Converts objects to columns, and rejects invalid ones.
 
-    That is remembered in the offset (`state`), since after a restart the
-    first event is another one.
+    The keys of the roles are guessed from the first valid event. They are part of the offset
+    (`state`), since a restarted run begins with another event.
 
     >>> intake = ObjectIntake(Columns(), {})
     >>> events = [{"uid": 7, "asin": "x", "stars": 4}, {"uid": 8, "asin": "x"}]
-    >>> taken = intake.take(events, {}, lambda row: (f"entry {row}", ""))
-    >>> taken.frame.rows(), taken.rejected[0].reason, intake.state()["columns"]["item"]
+    >>> parsed = intake.take(events, {}, lambda row: (f"entry {row}", ""))
+    >>> parsed.frame.rows(), parsed.rejected[0].reason, intake.state()["columns"]["item"]
     ([(7, 'x', 4.0)], "no field 'stars' (target)", 'asin')
     """
 
     def __init__(self, roles: Columns, after: Offset) -> None:
         known = after.get("columns")
         self._roles = roles
-        if known:  # what the caller names now counts for more than what was guessed before
+        if known:  # names from the caller take precedence over guessed ones
             names = {role: getattr(roles, role) or known.get(role) for role in _ROLES}
             self._columns: Columns | None = Columns(**names, more=roles.more)
         else:
@@ -41,7 +41,7 @@ class ObjectIntake:
         self._intake = Intake(after.get("dates"))
 
     def state(self) -> Offset:
-        """What to remember in the offset."""
+        """The guessed roles, as part of the offset."""
         columns = self._columns.roles() if self._columns else None
         return {"columns": columns, "dates": self._intake.dates}
 
@@ -50,14 +50,14 @@ class ObjectIntake:
         events: Sequence[dict[str, Any]],
         problems: dict[int, str],
         locate: Callable[[int], tuple[str, str]],
-    ) -> Taken:
-        """The good events, and the others with what is wrong with them (see `Intake.take`)."""
+    ) -> ParsedRows:
+        """Convert events, and reject invalid ones; arguments as for `Intake.take`."""
         problems = dict(problems)
         if self._columns is None:
             self._columns = self._guess(events, problems)
         if self._columns is None:
             rejected = [Rejected(*locate(row), reason) for row, reason in sorted(problems.items())]
-            return Taken(no_events(), tuple(rejected), sorted(problems))
+            return ParsedRows(no_events(), tuple(rejected), sorted(problems))
         raw = self._raw(events, self._columns, problems)
         return self._intake.take(raw, problems, locate)
 
@@ -65,11 +65,11 @@ class ObjectIntake:
         self,
         batches: Iterable[tuple[Sequence[dict[str, Any]], dict[int, str]]],
         locate: Callable[[int], tuple[str, str]],
-    ) -> Iterator[Taken]:
-        """What `take` gives for one batch after the other, all of the same length but the last.
+    ) -> Iterator[ParsedRows]:
+        """Convert batches of equal length (except the last) as `take` does.
 
-        Batches of the same types are taken at once, which is quicker, as soon as it is settled
-        how all are to be read. `locate` is asked by numbers that run through all.
+        Batches with the same dtypes are converted together, which is faster, as soon as the roles
+        are settled. `locate` is called with row numbers that run through all batches.
         """
         rows = 0
         waiting: list[tuple[pl.DataFrame, dict[int, str]]] = []
@@ -80,24 +80,24 @@ class ObjectIntake:
             else:
                 problems = dict(wrong)
                 waiting.append((self._raw(events, self._columns, problems), problems))
-        for _, alike in groupby(waiting, lambda batch: batch[0].schema):
-            raws, several = zip(*alike, strict=True)
+        for _, group in groupby(waiting, lambda batch: batch[0].schema):
+            raws, several = zip(*group, strict=True)
             size = len(raws[0])
             together = {
                 place * size + row: problem
                 for place, problems in enumerate(several)
                 for row, problem in problems.items()
             }
-            taken = self._intake.take(pl.concat(raws), together, _after(rows, locate))
-            rows += len(taken)
-            yield from taken.batches(size)
+            parsed = self._intake.take(pl.concat(raws), together, _after(rows, locate))
+            rows += len(parsed)
+            yield from parsed.batches(size)
 
     def _settled(self, columns: Columns) -> bool:
-        """Whether what comes of an event does not depend on those before it."""
+        """Whether events are converted independently of earlier ones."""
         return self._intake.dates is not None or columns.timestamp is None
 
     def _guess(self, events: Sequence[dict[str, Any]], problems: dict[int, str]) -> Columns | None:
-        """The roles as the first valid event has them; those before it are `problems`."""
+        """The roles from the first valid event; earlier ones are added to `problems`."""
         for row, event in enumerate(events):
             if row in problems:
                 continue
@@ -110,10 +110,10 @@ class ObjectIntake:
                 continue
             trouble: dict[int, str] = {}
             raw = self._raw([event], columns, trouble)
-            taken = Intake().take(raw, trouble, lambda _: ("", ""))
-            if not taken.rejected:
+            parsed = Intake().take(raw, trouble, lambda _: ("", ""))
+            if not parsed.rejected:
                 return columns
-            problems[row] = taken.rejected[0].reason
+            problems[row] = parsed.rejected[0].reason
         return None
 
     def _raw(
@@ -135,7 +135,7 @@ def _after(rows: int, locate: Callable[[int], tuple[str, str]]) -> Callable[[int
 
 
 def _series(values: list[Any], role: str, problems: dict[int, str]) -> pl.Series:
-    """The values of one role as integers, floats or texts."""
+    """The values of a role as integers, floats or texts."""
     kinds = set(map(type, values)) - {type(None)}
     try:
         if kinds == {int}:
@@ -157,7 +157,7 @@ def _series(values: list[Any], role: str, problems: dict[int, str]) -> pl.Series
 
 
 def _text(value: Any, role: str) -> str | None:
-    """A value as a text that `Intake` takes for the same; ValueError if it cannot be one."""
+    """A value as a text that `Intake` parses to the same value; ValueError if it is invalid."""
     if value is None:
         return None
     number = isinstance(value, bool | float)
@@ -170,5 +170,5 @@ def _text(value: Any, role: str) -> str | None:
     elif isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError
     text = str(value)
-    text.encode()  # half a surrogate pair raises a UnicodeEncodeError, which is a ValueError
+    text.encode()  # half a surrogate pair raises a UnicodeEncodeError, a ValueError
     return text

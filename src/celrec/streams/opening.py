@@ -1,4 +1,4 @@
-"""From what a user types to a source."""
+"""Opening a source by its path or address."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def open_source(
     *,
     group: str = "celrec",
 ) -> EventSource:
-    """The source that a user names.
+    """Open the source with a path or an address.
 
-    A file or several, a folder to watch, `-` for standard input,
-    `redis://host:port/database/STREAM` (or `…?stream=NAME`), or
-    `kafka://host:port,host:port/TOPIC`. `group` is the group that a broker knows the
-    run by; give each run its own.
+    Sources are one or several files, a folder to watch, `-` for standard input,
+    `redis://host:port/database/STREAM` (or `…?stream=NAME`), and
+    `kafka://host:port,host:port/TOPIC`. `group` is the consumer group of the run at a broker;
+    use a different one for each run.
 
     >>> str(open_source("-"))
     'standard input'
@@ -36,9 +36,7 @@ def open_source(
     schemes = [name.partition("://")[0].lower() if "://" in name else "" for name in names]
     if len(names) != 1:
         if any(schemes) or "-" in names or any(Path(name).is_dir() for name in names):
-            raise CelrecError(
-                "source: of several sources each must be a file; start a run for each"
-            )
+            raise CelrecError("source: several sources must all be files; start a run for each")
         return FileSource(names, roles)
     name, scheme = names[0], schemes[0]
     if name == "-":
@@ -53,17 +51,17 @@ def open_source(
         return KafkaSource(servers, topic, roles, group=group)
     if scheme:
         raise CelrecError(
-            f"source: {scheme}:// is not known; give a file, a folder, - for standard input, "
+            f"source: {scheme}:// is unknown; give a file, a folder, - for standard input, "
             "redis://host:port/database/STREAM or kafka://host:port/TOPIC"
         )
     return FolderSource(name, roles) if Path(name).is_dir() else FileSource(name, roles)
 
 
 def _redis(text: str) -> tuple[str, str]:
-    """The address that the client takes, and the stream."""
+    """The address for the client, and the name of the stream."""
     try:
         address = urlsplit(text)
-    except ValueError:  # whose text may show the password
+    except ValueError:  # its text may contain the password
         raise CelrecError("source: not an address; write redis://host:port/0/STREAM") from None
     options = dict(parse_qsl(address.query))
     stream, path = options.pop("stream", ""), address.path

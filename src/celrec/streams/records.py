@@ -1,4 +1,4 @@
-"""Bytes to records: the lines of a text, or the rows of a delimited one."""
+"""Splitting text into records: lines, or rows of delimited text."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from celrec.errors import CelrecError
 from celrec.runtime.jit import compiled
 
 LONGEST_LINE = 16 << 20
-"""In bytes; what has longer ones is not a text of events."""
+"""The maximal length of a line in bytes."""
 
-_LONGEST_QUOTED = 1 << 20  # a record with a quote open for longer is taken to be a mere line
+_LONGEST_QUOTED = 1 << 20  # a quote that is open for longer does not join lines
 _QUOTE, _NEWLINE, _RETURN, _SPACE = (ord(character) for character in '"\n\r ')
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Some consecutive records, without their line breaks; blank lines are no records."""
+    """Consecutive records without their line breaks; blank lines are skipped."""
 
     data: bytes
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
     lines: NDArray[np.int64]
-    """On which line of the text each record begins."""
+    """The line number of each record in the text."""
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def part(self, first: int, last: int) -> Records:
-        """The records from number `first` up to, but not including, `last`."""
+        """The records `first` … `last` − 1."""
         return Records(
             self.data, self.starts[first:last], self.ends[first:last], self.lines[first:last]
         )
 
     def raw(self, number: int) -> bytes:
-        """What is written in a record."""
+        """The text of a record."""
         return self.data[self.starts[number] : self.ends[number]]
 
     def values(self) -> list[bytes]:
-        """What is written in each."""
+        """The texts of all records."""
         spans = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
         return [self.data[start:end] for start, end in spans]
 
     @classmethod
     def joined(cls, parts: Sequence[Records]) -> Records:
-        """The records of all parts as one; there must be one at least in each."""
+        """Concatenate parts, each of at least one record."""
         if len(parts) == 1:
             return parts[0]
         pieces = [part.data[part.starts[0] : part.ends[-1]] for part in parts]
@@ -65,12 +65,11 @@ class Records:
 
 
 class RecordSplitter:
-    r"""Cuts a text that comes in pieces into records.
+    r"""Splits text that arrives in chunks into records.
 
-    With a `separator` of one character, a line break between double quotes does
-    not end a record. A quote opens only at the beginning of a field and closes only
-    at the end of one. One that does not close so spoils its own line, not those
-    after it. Where records end depends on the text alone, not on how it comes in pieces.
+    With a `separator` of one character, a line break between double quotes does not end a record.
+    A quote opens only at the start of a field and closes only at the end of one. An unclosed
+    quote invalidates its own line only. The records do not depend on the chunks.
 
     >>> splitter = RecordSplitter("t", b",")
     >>> splitter.feed(b'a,1\r\n\nb,"2').values(), splitter.feed(b'\n2"\nc').values()
@@ -87,20 +86,16 @@ class RecordSplitter:
         self._line = 1
 
     def feed(self, data: bytes) -> Records:
-        """The records that are complete with `data`."""
+        """The records that `data` completes."""
         return self._cut(self._rest + data, final=False)
 
     def finish(self) -> Records:
-        """What is left when nothing more comes."""
+        """The remaining records at the end of the text."""
         return self._cut(self._rest, final=True)
 
     def _cut(self, data: bytes, final: bool) -> Records:
-        room = data.count(b"\n") + 1
-        starts, ends, lines = (
-            np.empty(room, np.int64),
-            np.empty(room, np.int64),
-            np.empty(room, int),
-        )
+        most = data.count(b"\n") + 1
+        starts, ends, lines = (np.empty(most, np.int64) for _ in range(3))
         count, done, passed = _split(
             np.frombuffer(data, np.uint8), self._separator, final, starts, ends, lines
         )
@@ -110,7 +105,7 @@ class RecordSplitter:
         if len(self._rest) > LONGEST_LINE:
             raise CelrecError(
                 f"{self._name}, line {self._line}: a line of over {LONGEST_LINE >> 20} MiB; "
-                "is this a text with one event a line?"
+                "write one event per line"
             )
         return records
 
@@ -124,7 +119,10 @@ def _split(
     ends: NDArray[np.int64],
     lines: NDArray[np.int64],
 ) -> tuple[int, int, int]:
-    """How many records there are, where the first incomplete one begins, and on which line."""
+    """Write the bounds of complete records; return their number, and the end of the last one.
+
+    The third result is the number of lines before that end.
+    """
     count = record = line = breaks = place = 0
     first_break = -1
     in_quotes, may_open, hopeless = False, separator >= 0, False
@@ -133,7 +131,7 @@ def _split(
         if at_end and not final:
             break
         hopeless = hopeless or (in_quotes and (at_end or place - record > _LONGEST_QUOTED))
-        if hopeless and first_break >= 0:  # not a quoted line break after all
+        if hopeless and first_break >= 0:  # the line break was not quoted
             place, breaks = first_break, 0
             at_end = False
         if at_end or (data[place] == _NEWLINE and (hopeless or not in_quotes)):
@@ -155,7 +153,7 @@ def _split(
         elif in_quotes and data[place] == _QUOTE:
             follower = data[place + 1] if place + 1 < len(data) else _NEWLINE
             if follower == _QUOTE:
-                place += 1  # a doubled one stands for itself
+                place += 1  # a doubled quote
             else:
                 in_quotes = False
                 hopeless = follower not in (separator, _NEWLINE, _RETURN)

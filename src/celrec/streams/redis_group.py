@@ -1,4 +1,4 @@
-"""A consumer of a group that reads a Redis stream, and the entries of such streams."""
+"""A consumer group of a Redis stream, and the entries of such streams."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from celrec.streams.broker import BrokerUnavailable
 from celrec.streams.fields import json_objects
 
 Entry: TypeAlias = tuple[bytes, dict[bytes, bytes] | None]
-"""The id and the fields, None if the entry is no longer in the stream."""
+"""The id and the fields; None for an entry that was removed from the stream."""
 
 Number: TypeAlias = tuple[int, int]
-"""What ids are compared by: a time, and a number within it."""
+"""An id as a comparable pair: a time, and a sequence number within it."""
 
-_WHOLE = (b"json", b"event")  # names of a field that holds a JSON object
+_WHOLE = (b"json", b"event")  # names of a field with a JSON object
 
 
 def number_of(entry_id: str | bytes) -> Number:
-    """An id as what it is compared by.
+    """Parse an id to a comparable pair.
 
     >>> number_of("1526919030474-55") < number_of("1526919030474-123")
     True
@@ -33,7 +33,7 @@ def number_of(entry_id: str | bytes) -> Number:
 
 
 def entry_objects(entries: Sequence[Entry]) -> tuple[list[dict[str, Any]], dict[int, str]]:
-    """The event in each entry, and what is wrong with which of them; empty for these.
+    """The event of each entry; invalid entries give an empty event and a problem by row.
 
     >>> entry_objects([(b"1-0", {b"user": b"7"}), (b"2-0", {b"json": b'{"user": 7}'})])
     ([{'user': '7'}, {'user': 7}], {})
@@ -61,7 +61,7 @@ def entry_objects(entries: Sequence[Entry]) -> tuple[list[dict[str, Any]], dict[
 
 
 def written(entry: Entry) -> str:
-    """What is in an entry, for people."""
+    """The fields of an entry as readable JSON."""
     fields = {
         name.decode(errors="replace"): value.decode(errors="replace")
         for name, value in (entry[1] or {}).items()
@@ -71,25 +71,25 @@ def written(entry: Entry) -> str:
 
 _DEAD_AFTER = 60_000  # milliseconds
 _AT_ONCE = 1000
-_SLACK = 5.0  # seconds that an answer may take beyond the time that it was asked to wait
+_SLACK = 5.0  # seconds added to the blocking time for the socket timeout
 
 
 class NoGroup(Exception):  # noqa: N818
-    """The group is gone, as after a restart of a server that keeps nothing."""
+    """The group does not exist, for example after a restart of a server without persistence."""
 
 
-class Held(NamedTuple):
-    """What a stream holds."""
+class StreamInfo(NamedTuple):
+    """The state of a stream."""
 
     first: bytes | None
-    """The lowest id."""
+    """The lowest id, None if the stream is empty."""
     length: int
     added: int | None
-    """How many entries were ever added; Redis 6 does not tell."""
+    """The number of entries ever added; None with Redis 6."""
 
 
 class RedisGroup:
-    """The commands of a consumer; failures become BrokerUnavailable, NoGroup or CelrecError."""
+    """A consumer of a group; failures become BrokerUnavailable, NoGroup or CelrecError."""
 
     def __init__(
         self, url: str, stream: str, group: str, consumer: str, *, longest_wait: float
@@ -110,14 +110,14 @@ class RedisGroup:
                 protocol=2,
                 socket_timeout=longest_wait + _SLACK,
                 socket_connect_timeout=_SLACK,
-                # A client that repeats a read by itself would lose what the first answer held.
+                # Automatic retries of a read would lose the entries of the first answer.
                 retry=Retry(NoBackoff(), 0),
             )
             pool = self._client.connection_pool
             pool.connection_class(**pool.connection_kwargs)  # raises if an option is unknown
-        except (ValueError, TypeError):  # whose text may show a part of the password
+        except (ValueError, TypeError):  # its text may contain a part of the password
             raise CelrecError(
-                "url: not an address of Redis, or with options that it does not know; write "
+                "url: not an address of Redis, or with unknown options; write "
                 "redis://host:port/database, and special characters in a password as %XX"
             ) from None
         settings = pool.connection_kwargs
@@ -129,11 +129,11 @@ class RedisGroup:
         return self._name
 
     def open(self, at: str, entries: int | None) -> None:
-        """Make the group, to begin after `at`, unless it is there.
+        """Create the group at the id `at`, unless it exists.
 
-        `entries` is how many were added to the stream up to there, if that is known.
+        `entries` is the number of entries added to the stream up to there, if known.
         """
-        with self._answering():
+        with self._translated_errors():
             try:
                 self._client.xgroup_create(
                     self._stream, self._group, id=at, mkstream=True, entries_read=entries
@@ -143,29 +143,29 @@ class RedisGroup:
                     raise
 
     def take_over(self) -> list[Entry]:
-        """Take what idle consumers hold; what of it is no longer in the stream."""
-        gone: list[Entry] = []
+        """Claim the pending entries of idle consumers; return those removed from the stream."""
+        removed_entries: list[Entry] = []
         start: bytes | None = None
-        with self._answering():
+        with self._translated_errors():
             while start != b"0-0":
-                start, _, *removed = self._client.xautoclaim(  # Redis 6 does not tell the removed
+                start, _, *removed = self._client.xautoclaim(  # Redis 6 returns no removed ids
                     *(self._stream, self._group, self._consumer),
                     _DEAD_AFTER,
                     start_id=start or "0-0",
                     count=_AT_ONCE,
                 )
-                gone += [(entry_id, None) for ids in removed for entry_id in ids]
-        return gone
+                removed_entries += [(entry_id, None) for ids in removed for entry_id in ids]
+        return removed_entries
 
     def wind_to(self, last: str, entries: int | None) -> None:
-        """Let what comes after `last` be what nobody got yet, even if somebody did."""
+        """Set the group's position to `last`, so that later entries are delivered again."""
         if self.delivered()[0] != last:
-            with self._answering():
+            with self._translated_errors():
                 self._client.xgroup_setid(self._stream, self._group, last, entries_read=entries)
 
     def delivered(self) -> tuple[str, int | None]:
-        """The last id that the group has got, and how many entries there were up to it."""
-        with self._answering():
+        """The last delivered id of the group, and the number of entries up to it."""
+        with self._translated_errors():
             groups = self._client.xinfo_groups(self._stream)
         found = [group for group in groups if group["name"] == self._group.encode()]
         if not found:
@@ -173,46 +173,46 @@ class RedisGroup:
         last: str = found[0]["last-delivered-id"].decode()
         if number_of(last) > (0, 0):
             return last, found[0].get("entries-read")
-        held = self.held()
-        return last, None if held.added is None else held.added - held.length
+        info = self.info()
+        return last, None if info.added is None else info.added - info.length
 
-    def held(self) -> Held:
-        """What the stream holds."""
-        with self._answering():
-            told = self._client.xinfo_stream(self._stream)
-        first = told["first-entry"]
-        return Held(first[0] if first else None, told["length"], told.get("entries-added"))
+    def info(self) -> StreamInfo:
+        """The state of the stream."""
+        with self._translated_errors():
+            reply = self._client.xinfo_stream(self._stream)
+        first = reply["first-entry"]
+        return StreamInfo(first[0] if first else None, reply["length"], reply.get("entries-added"))
 
     def pending(self, after: str | bytes, count: int) -> list[Entry]:
-        """Entries that were delivered to this consumer and not acknowledged, in order."""
+        """Entries delivered to this consumer and not acknowledged, in order."""
         return self._read(after, count, None)
 
     def fresh(self, count: int, seconds: float) -> list[Entry]:
-        """Entries that nobody got yet; waits up to some seconds for the first."""
+        """Undelivered entries; waits up to `seconds` for the first."""
         return self._read(">", count, max(int(seconds * 1000), 1))
 
     def acknowledge(self, numbers: Sequence[Number]) -> None:
-        """Tell Redis that these entries need not be kept for this consumer."""
-        with self._answering():
+        """Acknowledge these entries of this consumer."""
+        with self._translated_errors():
             for start in range(0, len(numbers), _AT_ONCE):
                 ids = [f"{moment}-{number}" for moment, number in numbers[start : start + _AT_ONCE]]
                 self._client.xack(self._stream, self._group, *ids)
 
     def acknowledge_all(self, upto: str) -> None:
-        """The same for all up to an id, whoever holds them."""
-        with self._answering():
-            while held := self._client.xpending_range(
+        """Acknowledge the pending entries of all consumers up to an id."""
+        with self._translated_errors():
+            while pending := self._client.xpending_range(
                 self._stream, self._group, "-", upto, _AT_ONCE
             ):
-                ids = [entry["message_id"] for entry in held]
+                ids = [entry["message_id"] for entry in pending]
                 self._client.xack(self._stream, self._group, *ids)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._client.close()
 
     def _read(self, after: str | bytes, count: int, block: int | None) -> list[Entry]:
-        with self._answering():
+        with self._translated_errors():
             answer = self._client.xreadgroup(
                 self._group, self._consumer, {self._stream: after}, count=count, block=block
             )
@@ -220,7 +220,7 @@ class RedisGroup:
         return entries
 
     @contextmanager
-    def _answering(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         errors = self._errors
         try:
             yield

@@ -27,50 +27,49 @@ _AT_ONCE = 1000
 class RedisReader:
     """Reads entries in the order of their ids, each once.
 
-    What is read is told by `last`, and not by the group: that may have been told that entries
-    are safe which a run has to read again, since its latest checkpoint was damaged. So the group
-    is wound back to `last`. Only where no `last` is given yet, what the group has delivered and
-    nobody has acknowledged comes first, and then what is new.
+    The position is `last`, not that of the group: after a damaged checkpoint a run may have to
+    read acknowledged entries again, so the group is rewound to `last`. Without `last`, the
+    entries that were delivered and not acknowledged come first, then new ones.
     """
 
     def __init__(self, group: RedisGroup, last: str | None, entries: int | None) -> None:
         self._group = group
         self.last = last
-        """The highest id that was read or counts as learned."""
+        """The highest id that was read or is part of the checkpoint."""
         self.entries = entries
-        """How many were ever added to the stream up to that one; None if nobody knows."""
-        self._delivered: list[Number] = []  # that wait for a checkpoint
-        self._told: list[Number] = []  # the same for what was removed from the stream
-        self._gone: list[Entry] = []  # removed, and not told yet
+        """The number of entries added to the stream up to that id; None if unknown."""
+        self._delivered: list[Number] = []  # waiting for a checkpoint
+        self._reported: list[Number] = []  # removed entries, waiting for a checkpoint
+        self._removed_entries: list[Entry] = []  # removed entries that are not reported yet
         self._backlog_after: str | bytes | None = "0"
         self._lost = False
 
     def start(self) -> int:
-        """Find the place where reading goes on; how many entries should be there and are not."""
+        """Find the position; return the number of unread entries that the stream has lost."""
         self._group.open(self.last or "0", self.entries)
         if self.last is None:
             self._note_removed(self._group.take_over())
         else:
             self._group.acknowledge_all(self.last)
         self._find()
-        held = self._group.held()
-        trimmed = held.first is None or number_of(held.first) > number_of(self.last or "0")
-        if self.entries is None or held.added is None or not trimmed:
+        info = self._group.info()
+        trimmed = info.first is None or number_of(info.first) > number_of(self.last or "0")
+        if self.entries is None or info.added is None or not trimmed:
             return 0
-        missing = max(held.added - held.length - self.entries - len(self._gone), 0)
+        missing = max(info.added - info.length - self.entries - len(self._removed_entries), 0)
         self.entries += missing
         return missing
 
     def disconnected(self) -> None:
-        """An answer may have been lost on its way, which Redis counts as delivered."""
+        """Note that an answer may have been lost, which Redis counts as delivered."""
         self._lost = True
 
     def read(self, count: int, seconds: float) -> list[Entry]:
-        """The next entries, up to `count`; waits up to some seconds for the first."""
+        """Up to `count` of the next entries; waits up to `seconds` for the first."""
         try:
             if self._lost:
                 self._find()
-            if self._gone:
+            if self._removed_entries:
                 return self._removed(count)
             if self._backlog_after is None:
                 return self._new(self._group.fresh(count, seconds))
@@ -80,10 +79,10 @@ class RedisReader:
             return []
 
     def safe(self, last: str) -> list[Number]:
-        """What can be acknowledged, once, since a checkpoint holds all up to `last`."""
+        """The entries to acknowledge, once, after a checkpoint with all entries up to `last`."""
         upto = number_of(last)
-        done = self._told + [number for number in self._delivered if number <= upto]
-        self._told = []
+        done = self._reported + [number for number in self._delivered if number <= upto]
+        self._reported = []
         self._delivered = [number for number in self._delivered if number > upto]
         return done
 
@@ -99,21 +98,24 @@ class RedisReader:
         self._lost = False
 
     def _note_removed(self, entries: Sequence[Entry]) -> None:
-        known = {*self._told, *(number_of(entry[0]) for entry in self._gone)}
+        known = {*self._reported, *(number_of(entry[0]) for entry in self._removed_entries)}
         highest = number_of(self.last or "0")
         for entry in entries:
             if (number := number_of(entry[0])) > highest and number not in known:
-                self._gone.append(entry)
+                self._removed_entries.append(entry)
 
     def _removed(self, count: int) -> list[Entry]:
-        gone, self._gone = self._gone[:count], self._gone[count:]
-        self._told += [number_of(entry[0]) for entry in gone]
+        removed, self._removed_entries = (
+            self._removed_entries[:count],
+            self._removed_entries[count:],
+        )
+        self._reported += [number_of(entry[0]) for entry in removed]
         if self.entries is not None:
-            self.entries += len(gone)
-        return gone
+            self.entries += len(removed)
+        return removed
 
     def _backlog(self, after: str | bytes, count: int) -> list[Entry]:
-        """What was delivered and not acknowledged; after it, the place is known."""
+        """Entries that were delivered and not acknowledged; after them the position is known."""
         found = self._group.pending(after, count)
         if found:
             self._backlog_after = found[-1][0]
@@ -125,7 +127,7 @@ class RedisReader:
         return []
 
     def _new(self, found: list[Entry]) -> list[Entry]:
-        """What was not read before; a replica that has taken over may not know of the rest."""
+        """The entries that were not read before; after a failover a replica may repeat some."""
         highest = number_of(self.last or "0")
         self._delivered += [number_of(entry[0]) for entry in found]
         new = [entry for entry in found if number_of(entry[0]) > highest]
@@ -139,20 +141,19 @@ class RedisReader:
 class RedisSource(EventSource):
     """The entries of a Redis stream, read as a consumer of a group; never ends.
 
-    An entry is a map of fields (`user`, `item`, `target`, …, as text) or has one field,
-    `json` or `event`, with a JSON object. A new group begins with the oldest entry.
+    An entry is a map of fields (`user`, `item`, `target`, …, as text) or has one field, `json` or
+    `event`, with a JSON object. A new group begins with the oldest entry.
 
-    Everything up to the last id in an offset counts as learned, and all after it is
-    read, whatever the group has been told: `acknowledge` follows a checkpoint, and if that
-    is damaged, entries are due that the group takes for done. How many of those the stream
-    no longer holds is told as a rejected event, by Redis 7. Without an offset, what the group
-    has delivered and nobody acknowledged comes first, then what is new.
+    All entries after the last id of an offset are read, even acknowledged ones: `acknowledge`
+    follows a checkpoint, and if that is damaged, its entries must be read again. With Redis 7,
+    the number of those that the stream has removed is reported as a rejected event. Without an
+    offset, entries that were delivered and not acknowledged come first, then new ones.
 
-    So no two runs read with one group. Entries that a dead consumer of another name holds
-    are taken over at the start if they have been idle for a minute.
+    So each run needs its own group. Pending entries of another consumer are claimed at the start
+    if they have been idle for a minute.
 
-    A first connection that fails is an error; one that is lost later is tried
-    again for `patience` seconds. Needs Redis 6.2 and `pip install 'celrec[stream]'`.
+    A failure of the first connection is an error; a lost connection is retried for `patience`
+    seconds. Needs Redis 6.2 and `pip install 'celrec[stream]'`.
     """
 
     kind = "redis"
@@ -172,17 +173,17 @@ class RedisSource(EventSource):
         self._roles, self._stream, self._linger = roles or Columns(), stream, linger
         self._group = RedisGroup(url, stream, group, consumer, longest_wait=linger)
         self._outage = Outage(str(self), patience)
-        self._reader: RedisReader | None = None
+        self.reader: RedisReader | None = None
 
     def __str__(self) -> str:
         return str(self._group)
 
     def batches(self, size: int, after: Offset | None = None) -> Iterator[Events]:
-        """See `EventSource`."""
+        """The events after an offset; never ends."""
         offset = self._begin(size, after, stream=self._stream)
         intake = ObjectIntake(self._roles, offset)
         reader = RedisReader(self._group, offset.get("last"), offset.get("entries"))
-        self._reader = reader
+        self.reader = reader
         if missing := self._start(reader):
             place = f"stream {self._stream}, after entry {reader.last}"
             reason = f"{missing:,} entries are no longer in the stream"
@@ -191,31 +192,31 @@ class RedisSource(EventSource):
         while True:
             entries = self._gather(reader, size)
             events, problems = entry_objects(entries)
-            taken = intake.take(events, problems, partial(self._locate, entries))
-            self._lateness.add(taken.frame)
-            yield Events(taken.frame, self._place(reader, intake), taken.rejected)
+            parsed = intake.take(events, problems, partial(self._locate, entries))
+            self._lateness.add(parsed.frame)
+            yield Events(parsed.frame, self._place(reader, intake), parsed.rejected)
 
     def acknowledge(self, offset: Offset) -> None:
-        """See `EventSource`."""
-        done = self._reader.safe(offset["last"] or "0") if self._reader else []
+        """Acknowledge saved entries to the group."""
+        done = self.reader.safe(offset["last"] or "0") if self.reader else []
         while True:
             try:
                 return self._group.acknowledge(done)
             except NoGroup:
-                return None  # nothing is kept for a group that is gone
-            except BrokerUnavailable as away:
-                time.sleep(self._outage.failed(str(away)))
+                return None  # a group that does not exist has no pending entries
+            except BrokerUnavailable as error:
+                time.sleep(self._outage.failed(str(error)))
 
     def close(self) -> None:
-        """See `EventSource`."""
+        """Close the connection."""
         self._group.close()
 
     def _start(self, reader: RedisReader) -> int:
         try:
             return reader.start()
-        except BrokerUnavailable as away:
+        except BrokerUnavailable as error:
             raise CelrecError(
-                f"{self}: cannot connect ({away}); start it, or correct the address"
+                f"{self}: cannot connect ({error}); start the server, or fix the address"
             ) from None
 
     def _place(self, reader: RedisReader, intake: ObjectIntake) -> Offset:
@@ -223,16 +224,16 @@ class RedisSource(EventSource):
         return self._offset({**place, **intake.state()})
 
     def _gather(self, reader: RedisReader, size: int) -> list[Entry]:
-        """What comes within the time to linger; less if the connection breaks."""
+        """The entries that arrive within `linger` seconds, or until the connection breaks."""
         deadline = time.monotonic() + self._linger
         entries: list[Entry] = []
         try:
-            while len(entries) < size and (left := deadline - time.monotonic()) > 0:
-                entries += reader.read(size - len(entries), left)
+            while len(entries) < size and (remaining := deadline - time.monotonic()) > 0:
+                entries += reader.read(size - len(entries), remaining)
                 self._outage.over()
-        except BrokerUnavailable as away:
+        except BrokerUnavailable as error:
             reader.disconnected()
-            wait = self._outage.failed(str(away))
+            wait = self._outage.failed(str(error))
             if not entries:
                 time.sleep(min(wait, self._linger))
         return entries

@@ -1,4 +1,4 @@
-"""Events from a text that comes in pieces."""
+"""Parsing events from text that arrives in chunks."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from celrec.data.columns import Columns
 from celrec.data.delimited import Delimited
 from celrec.data.text_source import BYTE_ORDER_MARK, TextSource
 from celrec.errors import CelrecError
-from celrec.streams.events import Offset, Taken, no_events
+from celrec.streams.events import Offset, ParsedRows, no_events
 from celrec.streams.fields import fields, json_objects
 from celrec.streams.intake import Intake
 from celrec.streams.object_intake import ObjectIntake
 from celrec.streams.records import LONGEST_LINE, Records, RecordSplitter
 
 Format: TypeAlias = Literal["csv", "jsonl"]
-"""How the events of a text are written: in delimited fields, or one JSON object a line."""
+"""The format of a text: delimited fields, or one JSON object per line."""
 
-_BLOCK = 1 << 16  # records that are parsed at once, at most: a call takes long for a few
+_BLOCK = 1 << 16  # records parsed at once, since calls have a fixed cost
 
 
 class TextEvents:
-    r"""Events of a text in either format; which one it is follows from the first line.
+    r"""Events of a text in either format, which is inferred from the first line.
 
-    `feed` it with the text, from its beginning, and `take` events, `size` records at a time,
-    as long as some are `pending`. Rows before the offset `after` are passed over unread.
+    `feed` the text from its beginning, and `take` events, `size` records at a time, while some
+    are `pending`. Rows before the offset `after` are skipped.
 
     >>> events = TextEvents("log", Columns(), None, {}, size=10)
     >>> events.feed(b"user,item,stars\n1,a,5\n2,b,?\n3")
-    >>> taken = events.take()
-    >>> taken.frame.rows(), taken.rejected[0].place, taken.rejected[0].reason
+    >>> parsed = events.take()
+    >>> parsed.frame.rows(), parsed.rejected[0].place, parsed.rejected[0].reason
     ([('1', 'a', 5.0)], 'log, line 3', "target '?' is not a finite number")
     >>> events.place()["row"]
     2
@@ -54,12 +54,12 @@ class TextEvents:
         self._parser: _Parser | None = None
         self._crc: int | None = after.get("crc")
         self._parts: deque[Records] = deque()
-        self._parsed: Iterator[Taken] = iter(())
+        self._parsed: Iterator[ParsedRows] = iter(())
         self.pending = 0
-        """How many records can be taken."""
+        """The number of complete records."""
 
     def feed(self, data: bytes) -> None:
-        """The next piece of the text."""
+        """Add the next chunk of the text."""
         splitter = self._splitter
         if splitter is None:
             data = self._head = self._head + data
@@ -73,46 +73,46 @@ class TextEvents:
         self._add(splitter.feed(data))
 
     def finish(self) -> None:
-        """Nothing more comes."""
+        """Mark the end of the text."""
         if self._splitter is None and self._first_line()[0]:
             self.feed(b"\n")
         if self._splitter is not None:
             self._add(self._splitter.finish())
         if self._skip:
             raise CelrecError(
-                f"{self._name}: ends {self._skip:,} rows before the place where reading is to go "
-                "on; go on with the same events, or start a new run"
+                f"{self._name}: ends {self._skip:,} rows before the position to resume from; "
+                "use the same events, or start a new run"
             )
 
-    def take(self) -> Taken:
-        """The next `size` records, or as many as there are."""
-        taken = next(self._parsed, None)
-        if taken is None:
+    def take(self) -> ParsedRows:
+        """Up to `size` of the next records."""
+        parsed = next(self._parsed, None)
+        if parsed is None:
             if self._parser is None or not self._parts:
-                return Taken(no_events())
+                return ParsedRows(no_events())
             self._parsed = self._parser.parse(self._block(), self._name, self._size)
-            taken = next(self._parsed)
-        self.pending -= len(taken)
-        self._row += len(taken)
-        return taken
+            parsed = next(self._parsed)
+        self.pending -= len(parsed)
+        self._row += len(parsed)
+        return parsed
 
     def place(self) -> Offset:
-        """What to remember in the offset: after how many rows of which text, read in what way."""
+        """The position as part of an offset: rows, CRC of the first line, and parser state."""
         state = self._parser.state() if self._parser is not None else {}
         return {"row": self._row, "crc": self._crc, **state}
 
     def _first_line(self) -> tuple[bytes, bytes, bytes]:
-        """The first line that is not blank, its end if that has come, and the rest."""
+        """The first line that is not blank, its line break if it is complete, and the rest."""
         return self._head.removeprefix(BYTE_ORDER_MARK).lstrip(b" \r\n").partition(b"\n")
 
     def _begin(self, line: bytes) -> RecordSplitter:
-        """Tell from the first line how the text is to be read."""
+        """Choose the parser by the first line."""
         line = line.rstrip(b"\r")
         crc = zlib.crc32(line)
         if self._row and crc != self._crc:
             raise CelrecError(
-                f"{self._name}: not what was read before, its first line is another one; "
-                "go on with the same events, or start a new run"
+                f"{self._name}: the first line is not the one that was read before; "
+                "use the same events, or start a new run"
             )
         self._crc = crc
         if self._format == "jsonl" or (self._format is None and line.startswith(b"{")):
@@ -125,7 +125,7 @@ class TextEvents:
         return RecordSplitter(self._name, table.separator.encode() if table.quoted else None)
 
     def _block(self) -> Records:
-        """As many whole batches as there are, within reason; what there is if that is none."""
+        """Whole batches, up to about `_BLOCK` records; all records if there is no whole batch."""
         batches = min(self.pending, max(_BLOCK, self._size)) // self._size
         size = batches * self._size or self.pending
         parts = []
@@ -147,8 +147,8 @@ class TextEvents:
 
 
 class _Parser(Protocol):
-    def parse(self, records: Records, name: str, size: int) -> Iterator[Taken]:
-        """What is in the records, `size` of them at a time; `state` keeps pace with it."""
+    def parse(self, records: Records, name: str, size: int) -> Iterator[ParsedRows]:
+        """Parse records in batches of `size`; `state` is updated with each batch."""
 
     def state(self) -> Offset: ...
 
@@ -159,14 +159,14 @@ class _DelimitedParser:
     columns: Columns
     intake: Intake
 
-    def parse(self, records: Records, name: str, size: int) -> Iterator[Taken]:
+    def parse(self, records: Records, name: str, size: int) -> Iterator[ParsedRows]:
         texts = dict.fromkeys(self.columns.sources(), pl.String())
         while records:
             at_once = len(records) if self.intake.settled(texts) else size
-            yield from self._taken(records.part(0, at_once), name).batches(size)
+            yield from self._parse_all(records.part(0, at_once), name).batches(size)
             records = records.part(at_once, len(records))
 
-    def _taken(self, records: Records, name: str) -> Taken:
+    def _parse_all(self, records: Records, name: str) -> ParsedRows:
         sources = self.columns.sources()
         raw, problems = fields(records, self.table, tuple(sources.values()))
         raw = pl.DataFrame({role: raw.get_column(column) for role, column in sources.items()})
@@ -180,7 +180,7 @@ class _DelimitedParser:
 class _JsonParser:
     intake: ObjectIntake
 
-    def parse(self, records: Records, name: str, size: int) -> Iterator[Taken]:
+    def parse(self, records: Records, name: str, size: int) -> Iterator[ParsedRows]:
         values = records.values()
         batches = (json_objects(values[at : at + size]) for at in range(0, len(values), size))
         return self.intake.take_all(batches, lambda row: _locate(records, name, row))
@@ -191,7 +191,7 @@ class _JsonParser:
 
 @dataclass(frozen=True, slots=True)
 class _FirstLine(TextSource):
-    """A text of which only the first line is there yet."""
+    """A text of which only the first line has arrived."""
 
     line: bytes = b""
 

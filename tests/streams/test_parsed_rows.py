@@ -2,14 +2,14 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celrec.streams.events import Rejected, Taken
+from celrec.streams.events import ParsedRows, Rejected
 
 
 def taken_of(good):
     """What came of rows of which some were good."""
     bad = [row for row, fine in enumerate(good) if not fine]
     frame = pl.DataFrame({"user": [row for row, fine in enumerate(good) if fine]})
-    return Taken(frame, tuple(Rejected(str(row), "", "bad") for row in bad), bad)
+    return ParsedRows(frame, tuple(Rejected(str(row), "", "bad") for row in bad), bad)
 
 
 @given(st.lists(st.booleans()), st.integers(1, 9))
