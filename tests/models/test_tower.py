@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from celrec.models.layers import Tower, flatten_fields
+from celrec.models.layers import Tower, flat
 from tests.models import slow
 
 
@@ -51,17 +51,17 @@ def test_a_sample_does_not_depend_on_the_others_nor_on_the_mode():
 def test_no_features_are_a_vector_of_nothing_with_as_many_axes():
     for shape in ((3,), (5, 3), (5, 1, 3), (0, 3)):
         like = torch.randn(*shape, dtype=torch.float64)
-        nothing = flatten_fields(None, like)
+        nothing = flat(None, like)
         assert nothing.shape == (*[1] * (len(shape) - 1), 0)
         assert nothing.dtype == like.dtype
 
 
 def test_features_are_put_side_by_side_in_their_order():
     features = torch.arange(24.0).view(2, 4, 3)
-    made = flatten_fields(features, torch.zeros(2, 3))
+    made = flat(features, torch.zeros(2, 3))
     assert made.tolist() == [list(map(float, range(12))), list(map(float, range(12, 24)))]
-    assert flatten_fields(torch.zeros(0, 4, 3), torch.zeros(0, 3)).shape == (0, 12)
-    assert flatten_fields(torch.zeros(5, 0, 3), torch.zeros(5, 3)).shape == (5, 0)
+    assert flat(torch.zeros(0, 4, 3), torch.zeros(0, 3)).shape == (0, 12)
+    assert flat(torch.zeros(5, 0, 3), torch.zeros(5, 3)).shape == (5, 0)
 
 
 few = st.lists(st.integers(1, 4), min_size=1, max_size=3)

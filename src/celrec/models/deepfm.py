@@ -9,7 +9,7 @@ from torch import Tensor
 
 from celrec.models.attention import dot
 from celrec.models.interaction import History, Interaction
-from celrec.models.layers import Tower, flatten_fields
+from celrec.models.layers import Tower, flat
 
 
 class DeepFM(Interaction):
@@ -50,7 +50,7 @@ class DeepFM(Interaction):
             pairs = (others.square().sum(-1) - squares) / 2
         # The item's pairs separately, since all other pairs are the same for every candidate.
         pairs = pairs + dot(b, others)
-        deep: Tensor = self.tower([a, b, flatten_fields(vectors, user)])
+        deep: Tensor = self.tower([a, b, flat(vectors, user)])
         return linear + pairs + deep
 
     @torch.no_grad()

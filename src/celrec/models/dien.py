@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from celrec.errors import CelrecError
 from celrec.models.attention import TargetAttention
 from celrec.models.interaction import History, Interaction
-from celrec.models.layers import Tower, flatten_fields
+from celrec.models.layers import Tower, flat
 
 
 class DIEN(Interaction):
@@ -63,7 +63,7 @@ class DIEN(Interaction):
         interests = History(states, history.filled)
         evolved = self._evolve(interests, self.attention(item, interests))
         known = history.vectors * history.filled.unsqueeze(-1)
-        inputs = [user, item, evolved, (user, item), known.sum(-2), flatten_fields(features, user)]
+        inputs = [user, item, evolved, (user, item), known.sum(-2), flat(features, user)]
         predicted: Tensor = self.tower(inputs)
         return predicted
 

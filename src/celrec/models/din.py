@@ -10,7 +10,7 @@ from torch import Tensor
 from celrec.errors import CelrecError
 from celrec.models.attention import TargetAttention
 from celrec.models.interaction import History, Interaction
-from celrec.models.layers import Tower, flatten_fields
+from celrec.models.layers import Tower, flat
 
 
 class DIN(Interaction):
@@ -52,7 +52,7 @@ class DIN(Interaction):
             raise CelrecError("history is missing: DIN needs the users' earlier items; pass it")
         interest = self.attention.interest(item, history)
         products = (user, item), (interest, item)
-        inputs = [user, item, interest, *products, flatten_fields(features, user)]
+        inputs = [user, item, interest, *products, flat(features, user)]
         predicted: Tensor = self.tower(inputs)
         return predicted
 

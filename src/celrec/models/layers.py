@@ -105,7 +105,7 @@ class Tower(nn.Module):
             parameter.zero_()
 
 
-def flatten_fields(features: Tensor | None, like: Tensor) -> Tensor:
+def flat(features: Tensor | None, like: Tensor) -> Tensor:
     """The concatenated vectors of all fields; without features a tensor of width 0."""
     if features is None:
         return torch.zeros((*[1] * (like.ndim - 1), 0), dtype=like.dtype, device=like.device)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from celrec.models.interaction import History, Interaction
-from celrec.models.layers import JoinedLinear, Tower, flatten_fields
+from celrec.models.layers import JoinedLinear, Tower, flat
 
 
 class MMoE(Interaction):
@@ -47,7 +47,7 @@ class MMoE(Interaction):
     ) -> Tensor:
         """The prediction; the history is not used."""
         del history
-        inputs = [user, item, flatten_fields(features, user)]
+        inputs = [user, item, flat(features, user)]
         experts = self.expert(inputs).relu().unflatten(-1, (self.experts, -1))
         gates = self.gate(inputs).unflatten(-1, (self.tasks, self.experts)).softmax(-1)
         mixed = gates @ experts

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from celrec.errors import CelrecError
 from celrec.models.interaction import History, Interaction
-from celrec.models.layers import JoinedLinear, flatten_fields
+from celrec.models.layers import JoinedLinear, flat
 
 
 class NeuMF(Interaction):
@@ -48,9 +48,7 @@ class NeuMF(Interaction):
         del history
         split = self.product_dim
         product = user[..., :split] * item[..., :split]
-        deep = self.rest(
-            self.first([user[..., split:], item[..., split:], flatten_fields(features, user)])
-        )
+        deep = self.rest(self.first([user[..., split:], item[..., split:], flat(features, user)]))
         predicted: Tensor = self.top([product, deep])
         return predicted.squeeze(-1)
 

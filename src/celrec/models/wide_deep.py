@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from celrec.models.interaction import History, Interaction
-from celrec.models.layers import Tower, flatten_fields
+from celrec.models.layers import Tower, flat
 
 
 class WideDeep(Interaction):
@@ -40,7 +40,7 @@ class WideDeep(Interaction):
         if features is not None:
             wide = wide + features[..., -1].sum(-1)
             vectors = features[..., :-1]
-        deep: Tensor = self.tower([user[..., :-1], item[..., :-1], flatten_fields(vectors, user)])
+        deep: Tensor = self.tower([user[..., :-1], item[..., :-1], flat(vectors, user)])
         return wide + deep
 
     @torch.no_grad()
