@@ -110,7 +110,7 @@ def test_clusters_hold_all_items_and_their_members_come_in_pages(trained):
     users = trained.get("/clusters?side=users")
     assert (users.status_code, users.json()["error"]) == (
         404,
-        "the users are not clustered; ask for another side",
+        "the users are not clustered; request another side",
     )
 
 

@@ -12,7 +12,7 @@ from celrec.config.plan import Plan
 from celrec.runs.online_run import OnlineRun
 from celrec.runs.run_folder import load_run
 from celrec.runs.snapshot import snapshot
-from celrec.service.messages import Wanted
+from celrec.service.messages import RecommendRequest
 from celrec.service.version import Versions
 from celrec.streams.events import Events
 
@@ -79,7 +79,7 @@ def test_no_answer_is_of_a_half_learned_state(tmp_path, preset):
     """Answers that were given while the run learned are those of its checkpoints, to the last."""
     plan = Plan(embedding="cel-lite", compression="8", model="mf", preset=preset)
     rng = np.random.default_rng(0)
-    wanted = Wanted(users=["u1", "u2", "nobody"], k=12)
+    wanted = RecommendRequest(users=["u1", "u2", "nobody"], k=12)
     given, expected, failed, stop = {}, {}, [], threading.Event()
 
     with OnlineRun.start(tmp_path / "run", plan) as run:

@@ -1,4 +1,4 @@
-"""Events of requests to lines of the journal, many requests in one write."""
+"""Events of requests: validation, lines for the journal, and group commit."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from celrec.streams.journal import Journal
 
 
 class EventWriter:
-    r"""Lets in what the run can learn, so that nothing in the journal has to be set aside later.
+    r"""Validates events and writes them as lines of the journal.
 
-    >>> door = EventWriter(Plan(embedding="cel-lite", model="mf", loss="cross-entropy"))
-    >>> door.lines([Event(user="ann", item=7, timestamp=5)])
+    An event that the run cannot learn is refused here, so that the journal has no bad lines.
+
+    >>> writer = EventWriter(Plan(embedding="cel-lite", model="mf", loss="cross-entropy"))
+    >>> writer.lines([Event(user="ann", item=7, timestamp=5)])
     b'{"user": "ann", "item": 7, "target": 1.0, "timestamp": 5}\n'
     """
 
@@ -28,27 +30,27 @@ class EventWriter:
         self.columns = tuple(columns)
         self._plan = plan
         conversions = plan.loss == "cross-entropy"
-        self._happened = None if not conversions else (plan.positive or 1.0)
+        self._default_target = (plan.positive or 1.0) if conversions else None
         self._binary = conversions and plan.positive is None
 
     @property
     def needs_target(self) -> bool:
-        """Whether an event without a target says nothing to this run."""
-        return self._happened is None
+        """Whether events must have a target."""
+        return self._default_target is None
 
     def lines(self, events: Sequence[Event], *, first: bool = False) -> bytes:
-        """A line for each event; complains about one that cannot be learned.
+        """One line per event; raises for an event that cannot be learned.
 
-        `first` if nothing was learned yet.
+        `first` is for a run that has learned nothing yet.
         """
         now = time.time_ns() // 1000
         return b"".join(self._line(row, event, now, first) for row, event in enumerate(events))
 
     def _line(self, row: int, event: Event, now: int, first: bool) -> bytes:
-        target = self._happened if event.target is None else event.target
+        target = self._default_target if event.target is None else event.target
         if target is None:
             raise CelrecError(
-                f"events.{row}.target: none is given, and the run learns ratings; give one"
+                f"events.{row}.target: is missing, and the run learns ratings; give one"
             )
         if self._binary and target not in (0, 1):
             raise CelrecError(
@@ -69,7 +71,7 @@ class EventWriter:
             if name not in self.columns:
                 known = ", ".join(self.columns) or "none"
                 raise CelrecError(
-                    f"events.{row}.columns: {name!r} is no column of this run; it has {known}"
+                    f"events.{row}.columns: {name!r} is not a column of this run; it has {known}"
                 )
             line[f"ids:{name}"] = value
         return json.dumps(line).encode() + b"\n"
@@ -79,13 +81,13 @@ _MOST_WAITING = 64 << 20  # bytes
 
 
 class BusyError(Exception):
-    """More is waiting for the disk than should be in memory."""
+    """Too many events wait for the disk to keep them in memory."""
 
 
 class GroupCommit:
-    """Appends to a journal what has come while the disk was busy with what came before, at once.
+    """Group commit: all requests that arrive during a write are appended in the next one.
 
-    So the fewer flushes an event costs, the more of them come.
+    The cost of a flush is shared, so throughput rises with load.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -96,9 +98,9 @@ class GroupCommit:
         self._task: asyncio.Task[None] | None = None
 
     async def commit(self, lines: bytes, events: int) -> int:
-        """Returns when the lines are on the disk: the number of events in the journal up to them.
+        """Wait until the lines are on disk; return the number of events in the journal up to them.
 
-        Raises OSError if the disk does not take them.
+        Raises OSError if writing fails.
         """
         if self._bytes + len(lines) > _MOST_WAITING:
             raise BusyError
@@ -120,7 +122,7 @@ class GroupCommit:
                 last = await loop.run_in_executor(self._thread, self._journal.append, lines, events)
             except OSError as error:
                 for _, _, done in group:
-                    if not done.done():  # whoever asked may have gone
+                    if not done.done():  # the client may have disconnected
                         done.set_exception(OSError(error.errno, error.strerror))
                 continue
             last -= events
@@ -131,22 +133,22 @@ class GroupCommit:
         self._task = None
 
     async def close(self) -> None:
-        """When all is done."""
+        """Wait until all lines are written, and end the thread."""
         while self._task is not None:
             await asyncio.wait([self._task])
         self._thread.shutdown()
 
 
-_ID = f"must be an integer of 64 bits, or a text of 1 to {LONGEST_ID} characters without NUL"
-_LONGEST = 300  # characters: names of fields may be what a client has made up
+_ID = f"must be a 64-bit integer, or a string of 1 to {LONGEST_ID} characters without NUL"
+_LONGEST = 300  # characters: field names may come from the client
 
 
-def worded(errors: Sequence[Any]) -> str:
-    """The first of the errors that pydantic has found, and how many more there are.
+def validation_message(errors: Sequence[Any]) -> str:
+    """The first validation error of pydantic in one line, with the number of further ones.
 
-    What was sent is not repeated: it may be long, secret, or no text at all.
+    The input is not repeated: it may be long, secret or not printable.
 
-    >>> worded([{"loc": ("body", "k"), "msg": "Input should be a number", "type": "x"}])
+    >>> validation_message([{"loc": ("body", "k"), "msg": "Input should be a number", "type": "x"}])
     'k: Input should be a number'
     """
     by_place: dict[str, list[Any]] = {}
@@ -154,7 +156,7 @@ def worded(errors: Sequence[Any]) -> str:
         by_place.setdefault(_place(error["loc"]), []).append(error)
     place, first = next(iter(by_place.items()))
     if first[0]["type"] == "json_invalid":
-        return f"the body is no JSON text: {first[0].get('ctx', {}).get('error', 'it ends early')}"
+        return f"the body is not JSON: {first[0].get('ctx', {}).get('error', 'it ends early')}"
     of_id = any(_is_branch(part) for part in first[0]["loc"])
     line = f"{place}: {_ID if of_id else first[0]['msg']}"
     more = len(by_place) - 1
@@ -167,5 +169,5 @@ def _place(where: Sequence[str | int]) -> str:
 
 
 def _is_branch(part: str | int) -> bool:
-    """Whether it is one of the ways in which an id can be read, and not a name."""
+    """Whether it names a branch of the union type of ids, not a field."""
     return part in ("constrained-int", "constrained-str", "int", "str")

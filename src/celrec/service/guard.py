@@ -1,4 +1,4 @@
-"""What every request passes: limits, keys, and the errors that are answered."""
+"""The guard in front of all endpoints: limits, API key, Host check, security headers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from celrec.errors import CelrecError
 
 VARIABLE = "CELREC_API_KEY"
-_LEAST = 8
+_SHORTEST_KEY = 8
 
 
 class ApiKey:
-    """A secret that requests which change something must show.
+    """A secret that requests with changes must carry.
 
     >>> key = ApiKey("correct horse battery")
     >>> key.fits("correct horse battery"), key.fits("guess"), key.fits(None)
@@ -28,16 +28,16 @@ class ApiKey:
     """
 
     def __init__(self, secret: str) -> None:
-        if len(secret) < _LEAST or not secret.isascii() or not secret.isprintable():
+        if len(secret) < _SHORTEST_KEY or not secret.isascii() or not secret.isprintable():
             raise CelrecError(
-                f"API key: must be {_LEAST} characters or more, printable ASCII, not "
+                f"API key: must be {_SHORTEST_KEY} characters or more, printable ASCII, not "
                 f"{len(secret)} characters; make one with `openssl rand -hex 32`"
             )
         self._secret = secret.encode()
 
     @classmethod
     def found(cls, file: Path | None) -> ApiKey | None:
-        """The one in a file, else the one in the environment variable CELREC_API_KEY, if any."""
+        """The key in a file, else in the environment variable CELREC_API_KEY, else None."""
         if file is None:
             secret = os.environ.get(VARIABLE)
             return None if secret is None else cls(secret.strip())
@@ -46,10 +46,10 @@ class ApiKey:
         except OSError as error:
             raise CelrecError(f"{file}: cannot read the API key ({error.strerror})") from error
         except UnicodeDecodeError as error:
-            raise CelrecError(f"{file}: holds no API key, but something else") from error
+            raise CelrecError(f"{file}: is not a text file with an API key") from error
 
     def fits(self, given: str | None) -> bool:
-        """Whether it is the secret; takes as long for any other."""
+        """Whether it is the secret, compared in constant time."""
         return given is not None and hmac.compare_digest(
             given.encode(errors="replace"), self._secret
         )
@@ -58,25 +58,25 @@ class ApiKey:
 MOST_ANSWERS = 1_000
 """The largest k."""
 MOST_ROWS = 10_000
-"""Events, pairs or items in a request, at most."""
+"""The most events, pairs or items in a request."""
 MOST_USERS = 1_000
-"""In a request."""
+"""The most users in a request."""
 LONGEST_ID = 512
-"""Characters of an id."""
+"""The most characters of an id."""
 LARGEST_TARGET = 1e6
-"""Far from all others, a single target could spoil what was learned."""
+"""The largest absolute target: a single outlier could spoil a model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an operator may set."""
+    """Limits that an operator can set."""
 
     body: int = 1 << 20
-    """Bytes of a request, however it is sent."""
+    """The most bytes of a request body, also with chunked encoding."""
     body_seconds: float = 30.0
-    """Within which a body must have come."""
+    """Seconds within which the body must arrive."""
     threads: int = 2
-    """Longer answers that are worked on at the same time."""
+    """Number of worker threads for answers that take longer."""
 
     def __post_init__(self) -> None:
         if self.body < 1024:
@@ -85,12 +85,12 @@ class Limits:
             raise CelrecError(f"threads (--threads) must be at least 1, not {self.threads}")
 
 
-class Refusal(Exception):  # noqa: N818  (the service is as it should be)
-    """The status of the answer, and one line that says why."""
+class Refusal(Exception):  # noqa: N818  (the service itself works)
+    """A refused request: the HTTP status and a message of one line."""
 
-    def __init__(self, status: int, why: str) -> None:
-        super().__init__(why)
-        self.status, self.why = status, why
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status, self.message = status, message
 
 
 _HEADERS = (
@@ -105,17 +105,16 @@ _HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
 )
 CHANGING = ("/events",)
-"""Where something is changed, and so a key must be shown if there is one."""
+"""Paths that need the API key, if there is one."""
 _LOCAL = (b"localhost", b"127.0.0.1", b"[::1]")
 
 
 class Guard:
-    """Sees that bodies are short and JSON, that who changes something has shown the key, and on
-    loopback that the host is this machine.
+    """ASGI middleware that checks requests before they reach the endpoints.
 
-    By the name of a host, a web page could otherwise be led to ask a service of the machine on
-    which it is read. A body is read here, up to the limit, however it is sent. Every answer gets
-    headers that keep browsers from running what is not ours, and is counted.
+    It checks the API key, the content type and the size of the body, which is read here. On
+    loopback it also checks the Host header, against DNS rebinding from web pages. Responses get
+    security headers, and are counted.
     """
 
     def __init__(
@@ -131,13 +130,13 @@ class Guard:
         self._answered = answered
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
+        """Handle an ASGI request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         begun, status = time.perf_counter(), 0
 
-        async def told(message: Message) -> None:
+        async def with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -147,9 +146,9 @@ class Guard:
         try:
             replay = await self._checked(scope, receive)
         except Refusal as refusal:
-            await _refuse(told, refusal)
+            await _refuse(with_headers, refusal)
         else:
-            await self._app(scope, replay, told)
+            await self._app(scope, replay, with_headers)
         route = scope.get("route")
         path = getattr(route, "path", "other")
         self._answered(path, status, time.perf_counter() - begun)
@@ -160,7 +159,7 @@ class Guard:
             host = headers.get(b"host", b"").lower()
             name = host.partition(b"]")[0] + b"]" if host.startswith(b"[") else host.split(b":")[0]
             if name not in _LOCAL:
-                raise Refusal(421, "the Host header does not name this machine; ask 127.0.0.1")
+                raise Refusal(421, "the Host header does not name this machine; use 127.0.0.1")
         if scope["method"] not in ("POST", "PUT", "PATCH"):
             return receive
         if self._key is not None and scope["path"] in CHANGING:
@@ -179,13 +178,13 @@ class Guard:
                 body = await _body(receive, limit)
         except TimeoutError:
             raise Refusal(408, "the body did not come in time; send it at once") from None
-        given = False
+        sent = False
 
         async def replay() -> Message:
-            nonlocal given
-            if given:
-                return await receive()  # only that the client has gone
-            given = True
+            nonlocal sent
+            if sent:
+                return await receive()  # the disconnect message
+            sent = True
             return {"type": "http.request", "body": body, "more_body": False}
 
         return replay
@@ -212,15 +211,15 @@ def _too_long(limit: int) -> Refusal:
 
 
 async def _refuse(send: Send, refusal: Refusal) -> None:
-    body = json.dumps({"error": refusal.why}).encode()
+    body = json.dumps({"error": refusal.message}).encode()
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
-        (b"connection", b"close"),  # what is left of the body is not read
+        (b"connection", b"close"),  # the rest of the body is not read
     ]
     await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
 class UnknownError(CelrecError):
-    """An id, a cluster or a side that the model does not know."""
+    """An id, a cluster or a table that the model does not know."""

@@ -1,4 +1,4 @@
-"""The one thread that learns, and the one that watches a run that others write."""
+"""Background threads: one learns the journal, one watches a run that others write."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from celrec.service.version import Versions
 from celrec.streams.events import Events
 from celrec.streams.journal import Journal, JournalReader
 
-_LOOK = 0.1  # seconds between two looks at the journal: then more is learned at once
-_LEAST, _MOST = 0.2, 1.0  # seconds between two versions
-_LAST = 5.0  # seconds for what is left to learn when it is to stop
-_AGAIN = 10.0  # seconds until a checkpoint that failed is tried again
+_POLL = 0.1  # seconds between two reads of the journal
+_SHORTEST, _LONGEST = 0.2, 1.0  # seconds between two versions
+_STOP = 5.0  # seconds to learn the remaining events when stopping
+_RETRY = 10.0  # seconds until a failed checkpoint is tried again
 _MICROSECONDS = 10**6
 
 
 class JournalLearner:
-    """Learns what comes into the journal, publishes it, and keeps it in checkpoints.
+    """Learns the events of the journal, publishes new versions and writes checkpoints.
 
-    A checkpoint holds how far the journal was learned. So after a crash exactly what came later
-    is learned again. Files of the journal that all checkpoints are past are removed.
+    A checkpoint has the position in the journal, so that after a crash exactly the later events
+    are learned again. Journal files before the position of all checkpoints are removed.
 
-    Versions are copies of what was learned: see `pause` for how often they are made.
+    A version is a copy of the model; `pause` decides how often one is made.
     """
 
     def __init__(self, run: OnlineRun, journal: Journal, versions: Versions, pace: Pace) -> None:
@@ -41,31 +41,31 @@ class JournalLearner:
         self._reader = JournalReader(journal, run.journal, run.model.column_names)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="learner", daemon=True)
-        self._kept_events, self._kept_at, self._next_try = run.events, time.monotonic(), 0.0
+        self._saved_events, self._saved_at, self._next_try = run.events, time.monotonic(), 0.0
         self._published, self._not_before = run.journal, 0.0
         self.problem: str | None = None
-        """Why nothing is learned any more, in one line."""
-        self.late: str | None = None
-        """Why the last checkpoint could not be written."""
-        self.kept = time.time()
-        """When the last checkpoint was written."""
+        """Why learning has stopped, in one line."""
+        self.checkpoint_problem: str | None = None
+        """Why the last checkpoint could not be written, in one line."""
+        self.last_checkpoint = time.time()
+        """Time of the last checkpoint in seconds since 1970."""
 
     @property
     def learned(self) -> int:
-        """How many events of the journal were learned."""
+        """Number of events of the journal that were learned."""
         return self._run.journal
 
     @property
     def waiting(self) -> int:
-        """How many are still to be learned."""
+        """Number of events that are not learned yet."""
         return self._journal.committed.events - self._run.journal
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Learn what is left, as far as that is quick; keep it."""
+        """Learn remaining events for a few seconds, write a checkpoint and end the thread."""
         self._stop.set()
         self._thread.join()
 
@@ -75,15 +75,15 @@ class JournalLearner:
             while time.monotonic() < deadline:
                 stopping = self._stop.is_set()
                 if stopping:
-                    deadline = min(deadline, time.monotonic() + _LAST)
+                    deadline = min(deadline, time.monotonic() + _STOP)
                 rows = self._learn()
                 self._publish()
-                self._keep(force=False)
+                self._checkpoint(force=False)
                 if stopping and not rows:
                     break
-                if rows < self._pace.batch:  # wait, unless it is to stop
-                    self._stop.wait(_LOOK)
-            self._keep(force=True)
+                if rows < self._pace.batch:  # wait, unless stopping
+                    self._stop.wait(_POLL)
+            self._checkpoint(force=True)
         except CelrecError as error:
             self.problem = str(error)
         except Exception as error:
@@ -91,15 +91,17 @@ class JournalLearner:
             raise
 
     def _learn(self) -> int:
-        """The next batch; how many events there were."""
+        """Learn the next batch; return its number of events."""
         if self._reader.next >= self._journal.committed.events:
             return 0
         events = self._reader.take(self._pace.batch)
-        self._run.learn_journal(Events(self._timed(events.frame), events.offset, events.rejected))
+        self._run.learn_journal(
+            Events(self._with_times(events.frame), events.offset, events.rejected)
+        )
         return len(events.frame) + len(events.rejected)
 
-    def _timed(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """With timestamps of the unit that those of the run have; without any if it needs none."""
+    def _with_times(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Timestamps in the unit of the run; none if the run does not need them."""
         eviction = self._run.learner.eviction
         if eviction.after is None or eviction.after.unit is None:
             return frame.drop("timestamp")
@@ -115,80 +117,80 @@ class JournalLearner:
         self._published = self._run.journal
         self._not_before = begun + pause(time.monotonic() - begun)
 
-    def _keep(self, *, force: bool) -> None:
+    def _checkpoint(self, *, force: bool) -> None:
         now = time.monotonic()
-        due = now - self._kept_at >= self._pace.checkpoint_seconds
-        due |= self._run.events - self._kept_events >= self._pace.checkpoint_every
+        due = now - self._saved_at >= self._pace.checkpoint_seconds
+        due |= self._run.events - self._saved_events >= self._pace.checkpoint_every
         if not force and (not due or now < self._next_try):
             return
         try:
             if self._run.checkpoint(self._run.notes):
-                self.kept = time.time()
-                with suppress(OSError):  # to be removed next time
+                self.last_checkpoint = time.time()
+                with suppress(OSError):  # they are removed the next time
                     self._journal.tidy(self._run.journalled())
-            self.late = None
-        except CelrecError as error:  # all is in the journal; there may be room later
-            self.late, self._next_try = str(error), time.monotonic() + _AGAIN
+            self.checkpoint_problem = None
+        except CelrecError as error:  # the journal has the events; there may be room later
+            self.checkpoint_problem, self._next_try = str(error), time.monotonic() + _RETRY
             return
-        self._kept_events, self._kept_at = self._run.events, time.monotonic()
+        self._saved_events, self._saved_at = self._run.events, time.monotonic()
 
 
 def pause(cost: float) -> float:
-    """How many seconds after a version that took so many to make the next one is begun.
+    """Seconds to wait before the next version, given the seconds that the last one took.
 
-    To make one takes time for all ids. A tenth of the time is spent on it; more if what was
-    learned could not be seen within a second otherwise, but never more than half.
+    The cost of a version grows with the number of ids. A tenth of the time goes into versions;
+    more if events would otherwise take over a second to show, but never more than a third.
 
     >>> [pause(cost) for cost in (0.005, 0.05, 0.2, 0.4, 3.0)]
     [0.2, 0.5, 0.8, 0.8, 6.0]
     """
-    return max(_LEAST, 2 * cost, min(10 * cost, _MOST - cost))
+    return max(_SHORTEST, 2 * cost, min(10 * cost, _LONGEST - cost))
 
 
 class FolderWatcher:
-    """Publishes what stands in a folder when that is replaced by a new training or checkpoint.
+    """Publishes a new version when a run folder is replaced or gets a new checkpoint.
 
-    What cannot be read, such as a folder that is being replaced at this moment, is looked at again
-    later; meanwhile the old version answers.
+    A folder that cannot be read, for example while it is being replaced, is tried again later;
+    the old version answers meanwhile.
     """
 
     def __init__(self, folder: Path, versions: Versions, seconds: float = 1.0) -> None:
         self._folder, self._versions, self._seconds = folder, versions, seconds
-        self._known = _mark(folder)
+        self._known = _fingerprint(folder)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="watcher", daemon=True)
         self.problem: str | None = None
         """Why the latest version could not be read, in one line."""
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End."""
+        """End the thread."""
         self._stop.set()
         self._thread.join()
 
     def _work(self) -> None:
         while not self._stop.wait(self._seconds):
-            mark = _mark(self._folder)
-            if mark in (self._known, None):
+            found = _fingerprint(self._folder)
+            if found in (self._known, None):
                 continue
             try:
                 self._versions.publish(load_run(self._folder, seen=True))
             except CelrecError as error:
-                if _mark(self._folder) == mark:
-                    self.problem, self._known = str(error), mark
+                if _fingerprint(self._folder) == found:
+                    self.problem, self._known = str(error), found
                 continue
-            self.problem, self._known = None, mark
+            self.problem, self._known = None, found
 
 
-def _mark(folder: Path) -> tuple[object, ...] | None:
-    """What differs when something else stands there; None if nothing is there now."""
+def _fingerprint(folder: Path) -> tuple[object, ...] | None:
+    """Identifies the files of a run; None if the folder has none."""
     whole = CheckpointFolder(folder).whole()
     place = whole[0] if whole else folder
     try:
-        found = [(place / name).stat() for name in ("config.json", "model.safetensors")]
+        files = [(place / name).stat() for name in ("config.json", "model.safetensors")]
     except OSError:
         return None
-    return (place.name, *((one.st_ino, one.st_mtime_ns, one.st_size) for one in found))
+    return (place.name, *((one.st_ino, one.st_mtime_ns, one.st_size) for one in files))

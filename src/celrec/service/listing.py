@@ -8,7 +8,7 @@ import polars as pl
 
 from celrec.inference.clusters import cluster_table
 from celrec.service.guard import UnknownError
-from celrec.service.messages import Cluster, Clusters, Found, Members, Named
+from celrec.service.messages import Cluster, Clusters, IdInfo, Members, SearchResult
 from celrec.service.version import Version
 
 _EXAMPLES = 5
@@ -28,11 +28,11 @@ def members_of(version: Version, side: str, cluster: int, start: int, count: int
         raise UnknownError(f"cluster {cluster} does not exist; GET /clusters lists all of them")
     page = table.sort("interactions", descending=True, maintain_order=True)[start : start + count]
     return Members.model_construct(
-        version=version.number, side=side, cluster=cluster, total=len(table), members=_named(page)
+        version=version.number, side=side, cluster=cluster, total=len(table), members=_infos(page)
     )
 
 
-def search_ids(version: Version, side: str, text: str, count: int) -> Found:
+def search_ids(version: Version, side: str, text: str, count: int) -> SearchResult:
     """Ids that contain a text in the id or the title: an exact match, then the most active."""
     table = _table(version, side)
     if text:
@@ -50,7 +50,7 @@ def search_ids(version: Version, side: str, text: str, count: int) -> Found:
         table = pl.concat([first, table.filter(~exact).top_k(count, by="interactions")])
     else:
         table = table.top_k(count, by="interactions")
-    return Found.model_construct(version=version.number, found=_named(table.head(count)))
+    return SearchResult.model_construct(version=version.number, found=_infos(table.head(count)))
 
 
 def _table(version: Version, side: str) -> pl.DataFrame:
@@ -62,12 +62,12 @@ def _table(version: Version, side: str) -> pl.DataFrame:
 def _clustered(version: Version, side: str) -> pl.DataFrame:
     table = _table(version, side)
     if "cluster" not in table.columns:
-        raise UnknownError(f"the {side} are not clustered; ask for another side")
+        raise UnknownError(f"the {side} are not clustered; request another side")
     return table
 
 
-def _named(table: pl.DataFrame) -> list[Named]:
+def _infos(table: pl.DataFrame) -> list[IdInfo]:
     rows: list[dict[str, Any]] = table.select(
         name for name in ("id", "title", "interactions", "cluster") if name in table.columns
     ).to_dicts()
-    return [Named.model_construct(**row) for row in rows]
+    return [IdInfo.model_construct(**row) for row in rows]

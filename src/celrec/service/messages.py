@@ -1,4 +1,4 @@
-"""What goes in and what comes out: the shapes of all requests and answers."""
+"""Requests and responses of the HTTP API."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from celrec.service.guard import (
 _INT64 = 2**63
 
 Number: TypeAlias = Annotated[StrictInt, Field(ge=-_INT64, le=_INT64 - 1)]
-# Without NUL, which other programs take for the end of a text.
+# Without NUL, which ends strings in C programs.
 Text: TypeAlias = Annotated[
     StrictStr, Field(min_length=1, max_length=LONGEST_ID, pattern=r"^[^\x00]+$")
 ]
 Id: TypeAlias = Number | Text
-"""An id as the log has it."""
+"""An id as in the data."""
 Many: TypeAlias = Annotated[int, Field(ge=1, le=MOST_ANSWERS)]
 
 
@@ -32,13 +32,13 @@ class _Message(BaseModel):
 
 
 class Problem(_Message):
-    """What is wrong with a request, or why it cannot be answered now."""
+    """Why a request was not answered."""
 
-    error: str = Field(description="One line that names what is wrong and what helps.")
+    error: str = Field(description="One line: the problem and its remedy.")
 
 
 class Event(_Message):
-    """Something that a user had to do with an item."""
+    """An interaction of a user with an item."""
 
     user: Id
     item: Id
@@ -47,29 +47,31 @@ class Event(_Message):
         ge=-LARGEST_TARGET,
         le=LARGEST_TARGET,
         allow_inf_nan=False,
-        description="A rating, or 0 or 1. Where a run learns conversions, 1 if not given.",
+        description="A rating, or 0 or 1. Default 1 for runs that learn conversions.",
     )
     timestamp: Number | None = Field(
         default=None,
-        description="Seconds, milli-, micro- or nanoseconds since 1970, as the size tells; the "
-        "time at which it came if not given.",
+        description="Seconds, milli-, micro- or nanoseconds since 1970, guessed from the size; "
+        "default: the time of the request.",
     )
     columns: dict[Text, Id] = Field(
-        default_factory=dict, description="Further ids, by the names of the run's columns."
+        default_factory=dict, description="Further ids, by the id columns of the run."
     )
 
 
 class EventBatch(_Message):
-    """Events in the order in which they happened."""
+    """Events in chronological order."""
 
     events: list[Event] = Field(min_length=1, max_length=MOST_ROWS)
 
 
 class Accepted(_Message):
-    """The events are on the disk."""
+    """The events are on disk."""
 
     accepted: int
-    last: int = Field(description="They are in every answer with at least as many `learned`.")
+    last: int = Field(
+        description="Answers whose `learned` is at least this number include the events."
+    )
 
 
 class Pair(_Message):
@@ -80,34 +82,34 @@ class Pair(_Message):
 
 
 class PairBatch(_Message):
-    """Pairs to be scored."""
+    """Pairs to score."""
 
     pairs: list[Pair] = Field(min_length=1, max_length=MOST_ROWS)
 
 
 class Scores(_Message):
-    """What is predicted for each pair, in their order."""
+    """Predictions for pairs, in their order."""
 
     version: int
     scores: list[float]
 
 
-class Wanted(_Message):
-    """Users who want recommendations."""
+class RecommendRequest(_Message):
+    """Users to recommend items to."""
 
     users: list[Id] = Field(min_length=1, max_length=MOST_USERS)
     k: Many = 10
-    with_seen: bool = Field(default=False, description="Also what a user has seen already.")
+    with_seen: bool = Field(default=False, description="Include items that the user has seen.")
     allowed: list[Id] | None = Field(
-        default=None, min_length=1, max_length=MOST_ROWS, description="No other items."
+        default=None, min_length=1, max_length=MOST_ROWS, description="Return only these items."
     )
     banned: list[Id] | None = Field(
-        default=None, max_length=MOST_ROWS, description="None of these items."
+        default=None, max_length=MOST_ROWS, description="Never return these items."
     )
 
 
 class Answer(_Message):
-    """An item, best first."""
+    """A recommended item."""
 
     item: int | str
     score: float
@@ -116,17 +118,19 @@ class Answer(_Message):
 
 
 class Recommended(_Message):
-    """What is recommended to one user."""
+    """Recommendations for one user, best first."""
 
     version: int
-    learned: int = Field(description="How many events of the service are in it.")
+    learned: int = Field(
+        description="Number of events of the service that the version has learned."
+    )
     user: int | str
-    known: bool = Field(description="If not, this is what the model has for newcomers.")
+    known: bool = Field(description="False for a new user, who gets default recommendations.")
     items: list[Answer]
 
 
 class RecommendedToMany(_Message):
-    """What is recommended to each user, in their order."""
+    """Recommendations for users, in the order of the request."""
 
     version: int
     learned: int
@@ -134,7 +138,7 @@ class RecommendedToMany(_Message):
 
 
 class Similar(_Message):
-    """The items that are most like another."""
+    """The items most similar to an item, best first."""
 
     version: int
     item: int | str
@@ -142,7 +146,7 @@ class Similar(_Message):
 
 
 class Cluster(_Message):
-    """A cluster, with its most active members."""
+    """A cluster with its most active members."""
 
     cluster: int
     members: int
@@ -152,15 +156,15 @@ class Cluster(_Message):
 
 
 class Clusters(_Message):
-    """All clusters, the best rated first."""
+    """All clusters, sorted by mean target, highest first."""
 
     version: int
     side: str
     clusters: list[Cluster]
 
 
-class Named(_Message):
-    """An id, and what there is to say of it."""
+class IdInfo(_Message):
+    """An id with its title, interactions and cluster."""
 
     id: int | str
     title: str | None = None
@@ -169,32 +173,32 @@ class Named(_Message):
 
 
 class Members(_Message):
-    """Some members of a cluster, the most active first."""
+    """A page of the members of a cluster, the most active first."""
 
     version: int
     side: str
     cluster: int
     total: int
-    members: list[Named]
+    members: list[IdInfo]
 
 
-class Found(_Message):
-    """Ids that hold a text, the most active first."""
+class SearchResult(_Message):
+    """Ids that contain a text, the most active first."""
 
     version: int
-    found: list[Named]
+    found: list[IdInfo]
 
 
 class Neighbour(_Message):
-    """An item of the same cluster."""
+    """Another item of the cluster."""
 
     item: int | str
     title: str | None
     interactions: int
 
 
-class Why(_Message):
-    """Why an item is where it is."""
+class Explained(_Message):
+    """The cluster of an item and its other members; for a user, also the score."""
 
     version: int
     item: int | str
@@ -209,23 +213,25 @@ class Why(_Message):
     user: int | str | None
     score: float | None
     shared: list[Neighbour]
-    told: str = Field(description="The same in words.")
+    told: str = Field(description="The explanation as text.")
 
 
 class Health(_Message):
-    """Whether the service is well, and which version of the model answers."""
+    """The state of the service, and the version of the model that answers."""
 
-    status: str = Field(description="ok; or degraded, if it answers and does not learn.")
-    problem: str | None = Field(description="Why it does not learn.")
+    status: str = Field(description="ok, or degraded if it answers without learning.")
+    problem: str | None = Field(description="Why it does not learn, or cannot write checkpoints.")
     run: str
-    kind: str = Field(description="online, if it takes events; else offline.")
+    kind: str = Field(description="online if it accepts events, else offline.")
     version: int
-    since: datetime = Field(description="When this version came.")
-    events: int | None = Field(description="How many events the run has learned in all.")
-    learned: int = Field(description="How many of those that came to the service are in it.")
-    waiting: int = Field(description="Events on the disk that are still to be learned.")
+    since: datetime = Field(description="When this version was made.")
+    events: int | None = Field(description="Number of events that the run has learned in all.")
+    learned: int = Field(
+        description="Number of events of the service that the version has learned."
+    )
+    waiting: int = Field(description="Events on disk that are not learned yet.")
     users: int
     items: int
-    takes: list[str] = Field(description="The names of the further ids that events may have.")
+    takes: list[str] = Field(description="Names of the further id columns that events may have.")
     needs_target: bool = Field(description="Whether an event must have a target.")
-    needs_key: bool = Field(description="Whether to send events takes an X-API-Key.")
+    needs_key: bool = Field(description="Whether POST /events needs the header X-API-Key.")

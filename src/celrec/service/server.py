@@ -1,4 +1,4 @@
-"""A service on a port."""
+"""A service on a TCP port."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from celrec.service.app import make_app
 from celrec.service.guard import VARIABLE, ApiKey, Limits
 from celrec.service.service import Service
 
-_SWITCH = 0.0002  # seconds that a thread may keep others waiting for: requests are short
-_GRACE = 10  # seconds for requests to be finished
+_SWITCH = 0.0002  # seconds between thread switches: requests are short
+_GRACE = 10  # seconds for running requests to finish
 
 
 def serve(
@@ -32,10 +32,18 @@ def serve(
     read_only: bool = False,
     ready: Callable[[Service, str], None] | None = None,
 ) -> None:
-    """Answer until SIGTERM or Ctrl-C; then finish requests and keep all that was learned.
+    """Serve until SIGTERM or Ctrl-C, then finish running requests and write a checkpoint.
 
-    `pace` is told the size of the run's batches; `ready` the address, when it is listened to.
-    Beyond loopback it takes an API key.
+    Args:
+        folder: The run folder.
+        host: Address to listen on; an API key is required beyond loopback.
+        port: Port to listen on; 0 picks a free one.
+        key: API key for requests that change something.
+        limits: Limits on requests.
+        pace: Makes the learning pace from the batch size of the run.
+        read_only: Serve an online run without learning.
+        ready: Called with the service and its address when the port is open.
+
     """
     loopback = is_loopback(host)
     if not loopback and key is None:
@@ -58,7 +66,7 @@ def serve(
             lifespan="on",
         )
         sys.setswitchinterval(_SWITCH)
-        torch.set_num_threads(1)  # answers are small: to share one out takes longer than to give it
+        torch.set_num_threads(1)  # answers are small: more threads would be slower
         shown = f"[{host}]" if ":" in host else host
         if ready is not None:
             ready(service, f"http://{shown}:{listening.getsockname()[1]}")
@@ -66,7 +74,7 @@ def serve(
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it."""
+    """Whether only this machine can reach the address."""
     if host.lower() == "localhost":
         return True
     try:
@@ -76,7 +84,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A socket that takes connections from now on; who comes too early only waits."""
+    """A listening socket; connections are queued until the server runs."""
     listening = None
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

@@ -1,4 +1,4 @@
-"""A run that answers, and learns if it is an online one."""
+"""A run that answers requests, and learns new events if it is an online run."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Service:
-    """What the endpoints ask. Requests come by one event loop; learning is a thread of its own.
+    """The state behind the endpoints. Requests run in one event loop, learning in one thread.
 
-    An online run is opened for learning, and no other process may work on it meanwhile, unless
-    it is `read_only`. Events of the service are beside those of the source of `celrec online`: that
-    can go on later where it was, and what the service has learned stays.
+    An online run is opened for learning and locked against other processes, unless `read_only`.
+    Events of the service are stored in a journal, apart from the event source of `celrec online`,
+    whose offset stays unchanged: `celrec online` can continue the run later.
     """
 
     def __init__(
         self, folder: Path, pace: Callable[[int], Pace] = Pace, *, read_only: bool = False
     ) -> None:
-        """`pace` is told the size of the run's batches."""
+        """`pace` makes the learning pace from the batch size of the run."""
         self.folder = folder
         self._online = bool(CheckpointFolder(folder).whole()) and not read_only
         self.damaged: tuple[CelrecError, ...] = ()
-        """What was wrong with checkpoints that had to be passed over."""
+        """Errors of checkpoints that were skipped as damaged."""
         if not self._online:
             run = load_run(folder, seen=True)
-            self._why = (
-                "the service only reads this run (--read-only); send events to where it learns"
+            self._no_events = (
+                "the service only reads this run (--read-only); send events to the one that learns"
                 if run.plan.online and read_only
                 else f"{folder} was trained offline and takes no events; serve a run of "
                 "`celrec online`, or begin one with `celrec serve NEW --new`"
@@ -54,7 +54,7 @@ class Service:
             self.damaged = self._run.damaged
             self._journal = Journal(folder / "journal", self._run.journal)
             self._commit = GroupCommit(self._journal)
-            self._door = EventWriter(self._run.plan, self._run.model.column_names)
+            self._writer = EventWriter(self._run.plan, self._run.model.column_names)
             self._versions = Versions(snapshot(self._run), self._run.journal)
             self._learner = JournalLearner(
                 self._run, self._journal, self._versions, pace(self._run.learner.batch)
@@ -65,38 +65,41 @@ class Service:
 
     @property
     def current(self) -> Version:
-        """The version that answers now."""
+        """The model version that answers now."""
         return self._versions.current
 
     @property
     def online(self) -> bool:
-        """Whether it takes events."""
+        """Whether it accepts events."""
         return self._online
 
     @property
     def waiting(self) -> int:
-        """Events that are still to be learned."""
+        """Number of events that are not learned yet."""
         return self._learner.waiting if self._online else 0
 
     @property
-    def kept(self) -> float | None:
-        """When the last checkpoint was written since the start, in seconds since 1970."""
-        return self._learner.kept if self._online else None
+    def last_checkpoint(self) -> float | None:
+        """Time of the last checkpoint in seconds since 1970."""
+        return self._learner.last_checkpoint if self._online else None
 
     @property
     def journal_bytes(self) -> int:
-        """Bytes of the journal."""
+        """Size of the journal."""
         return self._journal.nbytes if self._online else 0
 
     def start(self) -> None:
-        """Begin to learn, or to look for new versions."""
+        """Start the thread that learns, or that watches for new versions."""
         if self._online:
             self._learner.start()
         else:
             self._watcher.start()
 
     async def stop(self) -> None:
-        """When the last request is answered: learn what is left, keep it, let go of the folder."""
+        """Learn the remaining events, write a checkpoint and unlock the folder.
+
+        To be called after the last request.
+        """
         if not self._online:
             self._watcher.stop()
             return
@@ -106,28 +109,28 @@ class Service:
         self._run.close()
 
     async def take(self, events: list[Event]) -> Accepted:
-        """Returns when the events are on the disk."""
+        """Write events to the journal; returns when they are on disk."""
         if not self._online:
-            raise Refusal(409, self._why)
+            raise Refusal(409, self._no_events)
         if self._learner.problem is not None:
             raise Refusal(503, f"learning has stopped: {self._learner.problem}")
-        lines = self._door.lines(events, first=not self._run.events)
+        lines = self._writer.lines(events, first=not self._run.events)
         try:
             last = await self._commit.commit(lines, len(events))
         except BusyError:
             raise Refusal(503, "too many events wait for the disk; try again later") from None
         except OSError as error:
             full = error.errno in _FULL
-            advice = "make room" if full else "look after the disk"
+            advice = "make room" if full else "check the disk"
             raise Refusal(
                 507 if full else 503,
-                f"the journal cannot be written ({error.strerror}), and nothing of the request "
-                f"was taken; {advice}, and send it again",
+                f"the journal cannot be written ({error.strerror}), and no event of the request "
+                f"was accepted; {advice}, and send it again",
             ) from None
         return Accepted.model_construct(accepted=len(events), last=last)
 
     def health(self, *, needs_key: bool) -> Health:
-        """Whether it is well."""
+        """The state of the service."""
         version = self.current
         problem = self._problem()
         return Health(
@@ -142,12 +145,12 @@ class Service:
             waiting=self.waiting,
             users=len(version.run.users),
             items=len(version.run.items),
-            takes=list(self._door.columns) if self._online else [],
-            needs_target=self._online and self._door.needs_target,
+            takes=list(self._writer.columns) if self._online else [],
+            needs_target=self._online and self._writer.needs_target,
             needs_key=needs_key,
         )
 
     def _problem(self) -> str | None:
         if not self._online:
             return self._watcher.problem
-        return self._learner.problem or self._learner.late
+        return self._learner.problem or self._learner.checkpoint_problem

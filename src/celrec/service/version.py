@@ -1,4 +1,4 @@
-"""A model as it was at one moment, ready to answer, and the one that answers now."""
+"""Immutable versions of a model, ready to answer, and the current one."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from celrec.runs.run_folder import Run
 from celrec.service.guard import UnknownError
 from celrec.service.messages import (
     Answer,
+    Explained,
     Id,
     Pair,
     Recommended,
     RecommendedToMany,
+    RecommendRequest,
     Scores,
     Similar,
-    Wanted,
-    Why,
 )
 
 Numbers: TypeAlias = NDArray[np.int32]
-_FEW = 100  # answers
-_BRIEF = 0.002  # seconds
+_FEW = 100  # values that are read one by one
+_BRIEF = 0.002  # seconds of an answer that may run in the event loop
 
 
 class Version:
-    """Nothing of it changes, so any number of threads may ask it: an answer is of one moment."""
+    """A model at one moment. It is immutable, so any number of threads may use it."""
 
     def __init__(self, number: int, run: Run, learned: int = 0) -> None:
-        """`learned` is how many events of the service are in it."""
+        """`learned` is the number of events of the service that the model has learned."""
         self.number, self.run, self.learned = number, run, learned
         self.since = datetime.now(UTC)
         run.model.eval()
@@ -54,29 +54,29 @@ class Version:
         self._item_ids = run.items.get_column("id")
         self._user_ids = run.users.get_column("id")
         self._titles = run.items.get_column("title") if "title" in run.items.columns else None
-        self._clusters = _numbers(run.items)
+        self._clusters = _clusters_of(run.items)
         for known in (run.known.user_ids, run.known.item_ids):
-            _ = known.ids  # put together now, by one thread
-        newcomer = Wanted(users=["newcomer"], with_seen=run.seen is None)
-        self.recommend(newcomer)  # the first of a process compiles and loads what all need
+            _ = known.ids  # builds the cache now, in one thread
+        newcomer = RecommendRequest(users=["newcomer"], with_seen=run.seen is None)
+        self.recommend(newcomer)  # compiles kernels and fills caches
         self.brief = min(self._seconds(newcomer) for _ in range(3)) < _BRIEF
-        """Whether a recommendation to one user takes so little time that nobody has to wait."""
+        """Whether a recommendation is so quick that it may run in the event loop."""
 
-    def recommend(self, wanted: Wanted) -> RecommendedToMany:
-        """The best items for users."""
+    def recommend(self, request: RecommendRequest) -> RecommendedToMany:
+        """The best items for each user."""
         run = self.run
-        if run.seen is None and not wanted.with_seen:
+        if run.seen is None and not request.with_seen:
             raise CelrecError(
                 "with_seen: the run has no record of what users have seen, since an earlier "
                 "version of celrec wrote it; request seen items as well, or train again"
             )
         top = self._top_k
-        if wanted.allowed is not None or wanted.banned is not None:
-            top = self._within(wanted.allowed, wanted.banned)
-        dense = _encoded(run.known.user_ids, wanted.users)
-        best = top.recommend(dense, wanted.k, seen=None if wanted.with_seen else run.seen)
+        if request.allowed is not None or request.banned is not None:
+            top = self._within(request.allowed, request.banned)
+        dense = _encoded(run.known.user_ids, request.users)
+        best = top.recommend(dense, request.k, seen=None if request.with_seen else run.seen)
         lists = self._answers(best)
-        told = [
+        users = [
             Recommended.model_construct(
                 version=self.number,
                 learned=self.learned,
@@ -84,26 +84,26 @@ class Version:
                 known=number >= 0,
                 items=items,
             )
-            for given, number, items in zip(wanted.users, dense.tolist(), lists, strict=True)
+            for given, number, items in zip(request.users, dense.tolist(), lists, strict=True)
         ]
         return RecommendedToMany.model_construct(
-            version=self.number, learned=self.learned, users=told
+            version=self.number, learned=self.learned, users=users
         )
 
-    def _seconds(self, wanted: Wanted) -> float:
+    def _seconds(self, request: RecommendRequest) -> float:
         begun = time.thread_time()
-        self.recommend(wanted)
+        self.recommend(request)
         return time.thread_time() - begun
 
     def similar(self, item: Id, k: int) -> Similar:
-        """The items that are most like another."""
+        """The items most similar to an item."""
         dense = self.item(item)
         answers = self._answers(self._top_k.similar([dense], k))[0]
         known = self._item_ids.item(dense)
         return Similar.model_construct(version=self.number, item=known, items=answers)
 
     def score(self, pairs: list[Pair]) -> Scores:
-        """What is predicted for pairs."""
+        """Predictions for pairs."""
         known = self.run.known
         users = _encoded(known.user_ids, [pair.user for pair in pairs])
         items = _encoded(known.item_ids, [pair.item for pair in pairs])
@@ -118,15 +118,15 @@ class Version:
         scores = self._model.predict(log)
         return Scores.model_construct(version=self.number, scores=scores.tolist())
 
-    def explain(self, item: Id, user: Id | None, neighbours: int) -> Why:
-        """Why an item is where it is."""
+    def explain(self, item: Id, user: Id | None, neighbours: int) -> Explained:
+        """The cluster of an item; for a user, also the score."""
         self.item(item)
         why = self._explainer.explain(item, user, neighbours)
         fields = {"version": self.number, **why.as_dict(), "told": why.text()}
-        return Why.model_validate(fields)
+        return Explained.model_validate(fields)
 
     def item(self, item: Id) -> int:
-        """Its number; complains if it is not known."""
+        """The number of an item; raises if it is not known."""
         dense = int(_encoded(self.run.known.item_ids, [item])[0])
         if dense < 0:
             raise UnknownError(f"item {item!r} is not known; name one that is in the data")
@@ -143,11 +143,11 @@ class Version:
         return self._top_k.within(**filters)
 
     def _answers(self, best: Best) -> list[list[Answer]]:
-        """A list for each row, as long as there are items."""
+        """A list of answers for each row, without padding."""
         found = best.items >= 0
         flat = best.items[found]
-        ids = _taken(self._item_ids, flat)
-        titles = [None] * len(ids) if self._titles is None else _taken(self._titles, flat)
+        ids = _gathered(self._item_ids, flat)
+        titles = [None] * len(ids) if self._titles is None else _gathered(self._titles, flat)
         clusters = [None] * len(ids) if self._clusters is None else self._clusters[flat].tolist()
         columns = zip(ids, best.scores[found].tolist(), titles, clusters, strict=True)
         answers = [
@@ -159,27 +159,27 @@ class Version:
 
     @cached_property
     def sides(self) -> dict[str, pl.DataFrame]:
-        """What is known of ids, by the names of the tables."""
+        """The tables of ids, by name."""
         return {"items": self.run.items, "users": self.run.users, **self.run.columns}
 
 
-def _numbers(table: pl.DataFrame) -> Numbers | None:
+def _clusters_of(table: pl.DataFrame) -> Numbers | None:
     if "cluster" not in table.columns:
         return None
     return table.get_column("cluster").to_numpy()
 
 
-def _taken(values: pl.Series, numbers: Numbers) -> list[Any]:
+def _gathered(values: pl.Series, numbers: Numbers) -> list[Any]:
     if values.dtype == pl.Int64:
-        integers: list[int] = values.to_numpy()[numbers].tolist()  # of a view
+        integers: list[int] = values.to_numpy()[numbers].tolist()
         return integers
     if len(numbers) > _FEW:
         return values.gather(numbers).to_list()
-    return [values.item(number) for number in numbers.tolist()]  # a call of `gather` takes longer
+    return [values.item(number) for number in numbers.tolist()]  # quicker than `gather` for a few
 
 
 def _encoded(known: IdMap, ids: Sequence[Id]) -> Numbers:
-    """The numbers of ids, of which some may be integers and others texts."""
+    """The numbers of ids; integers and strings may be mixed."""
     if known.ids.dtype == pl.Int64:
         integers = [one if isinstance(one, int) else _integer(one) for one in ids]
         return known.encode(pl.Series(integers, dtype=pl.Int64))
@@ -187,7 +187,7 @@ def _encoded(known: IdMap, ids: Sequence[Id]) -> Numbers:
 
 
 def _integer(text: str) -> int | None:
-    """The integer that is written so, and not otherwise: "007" is none."""
+    """The integer in its canonical form; None for "007", for example."""
     try:
         number = int(text)
     except ValueError:
@@ -196,10 +196,10 @@ def _integer(text: str) -> int | None:
 
 
 class Versions:
-    """Who asks takes `current` once, and is answered by it whatever comes meanwhile.
+    """The current version, and its atomic replacement.
 
-    A new version is made ready before it takes the place of the old one, which goes when the last
-    request that has it is answered. So nobody waits for the change.
+    A request reads `current` once and uses that version to the end. A new version is prepared
+    before it replaces the old one, so requests never wait.
     """
 
     def __init__(self, run: Run, learned: int = 0) -> None:
@@ -207,6 +207,6 @@ class Versions:
         self.current = Version(1, run, learned)
 
     def publish(self, run: Run, learned: int = 0) -> None:
-        """Let a run answer from now on."""
+        """Make a run the current version."""
         with self._lock:
             self.current = Version(self.current.number + 1, run, learned)

@@ -34,7 +34,7 @@ def test_targets_are_what_the_run_learns(plan, target, expected):
 
 
 def test_what_the_run_cannot_learn_is_refused():
-    with pytest.raises(CelrecError, match=r"events\.0\.target: none is given"):
+    with pytest.raises(CelrecError, match=r"events\.0\.target: is missing"):
         line(RATINGS)
     with pytest.raises(CelrecError, match=r"must be 0 or 1 for this run, not 0\.5"):
         line(CLICKS, target=0.5)
@@ -46,7 +46,7 @@ def test_what_the_run_cannot_learn_is_refused():
 
 def test_further_ids_are_those_of_the_run():
     assert line(RATINGS, ["shop"], target=1, columns={"shop": 7})["ids:shop"] == 7
-    with pytest.raises(CelrecError, match=r"'shop' is no column of this run; it has none"):
+    with pytest.raises(CelrecError, match=r"'shop' is not a column of this run; it has none"):
         line(RATINGS, target=1, columns={"shop": 7})
 
 
