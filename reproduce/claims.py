@@ -68,7 +68,7 @@ class _WatchedSplitter(Splitter):
         count, dim = members.gradients.shape
         if count > dim:  # of fewer, something always stands out
             for name in _RATIOS.values():
-                normalised = NORMALISATIONS[name](members.gradients.double(), members.among)
+                normalised = NORMALISATIONS[name](members.gradients.double(), members.partition)
                 self.ratios[name].append(eigenvalue_ratio(normalised, normalise=False))
         # Without arguments, super() does not find its way in a class with slots.
         return super(_WatchedSplitter, self).leaving(members, generator)

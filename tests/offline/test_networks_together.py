@@ -1,7 +1,5 @@
 """One network, trained by one, two and four processes."""
 
-import subprocess
-import sys
 from dataclasses import replace
 
 import polars as pl
@@ -13,25 +11,10 @@ from celrec import CelrecError, Plan, Planted, Split, fit
 from celrec.config.building import make_model
 from celrec.offline.make_solver import make_solver
 from celrec.offline.training import OfflineTraining
-from celrec.runtime.communicator import Communicator, sum_gradients
+from celrec.runtime.communicator import LOCAL
 from celrec.runtime.state_file import load_state, save_state
+from tests.ranks import Rank, run_ranks
 
-WORKER = """
-import sys
-import torch
-from torch import distributed
-from celrec.runtime.communicator import Ranks
-from tests.offline import test_networks_together as here
-
-rank, size, folder, name, script = int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:]
-torch.set_num_threads(1)
-distributed.init_process_group(
-    "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size
-)
-here.check_summed_gradients(Ranks.here())
-torch.save(getattr(here, script)(name, folder, Ranks.here()), f"{folder}/{rank}.pt")
-distributed.destroy_process_group()
-"""
 PLANS = {
     "deepfm": {"model": "deepfm"},
     "din": {"model": "din"},
@@ -68,8 +51,9 @@ def shorter(how):
     return replace(how, schedule=schedule)
 
 
-def trained(name, _, communicator=None):
+def trained(communicator, name):
     """What comes of a plan: predictions, clusters, and the loss on validation data."""
+    check_summed_gradients(communicator)
     plan = plan_of(name)
     log = plan.prepared(log_of(name))
     fitted = fit(Split.random(log), plan, change=shorter, communicator=communicator)
@@ -79,28 +63,17 @@ def trained(name, _, communicator=None):
         if not value.is_floating_point()
     }
     found = {"valid": fitted.valid_loss, "steps": fitted.steps}
-    told = {key: torch.tensor(value) for key, value in found.items()}
-    return {**clusters, **told, "predictions": fitted.model.predict(log)}
-
-
-def together(folder, name, size, script="trained"):
-    folder.mkdir(exist_ok=True)
-    (folder / "meet").unlink(missing_ok=True)
-    words = [str(size), str(folder), name, script]
-    workers = [
-        subprocess.Popen([sys.executable, "-c", WORKER, str(rank), *words]) for rank in range(size)
-    ]
-    assert [worker.wait(timeout=300) for worker in workers] == [0] * size
-    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(size)]
+    errors = {key: torch.tensor(value) for key, value in found.items()}
+    return {**clusters, **errors, "predictions": fitted.model.predict(log)}
 
 
 def check_summed_gradients(communicator):
     first, all_, nobody = (torch.nn.Parameter(torch.zeros(2, 3)) for _ in range(3))
     frozen = torch.nn.Parameter(torch.zeros(1), requires_grad=False)
     all_.grad = torch.full((2, 3), 1.0 + communicator.rank)
-    if communicator.first:
+    if communicator.is_main:
         first.grad = torch.arange(6.0).view(2, 3)
-    sum_gradients([first, frozen, all_, nobody], communicator)
+    communicator.all_reduce_gradients([first, frozen, all_, nobody])
     assert torch.equal(first.grad, torch.arange(6.0).view(2, 3))
     assert torch.equal(
         all_.grad, torch.full((2, 3), communicator.size * (communicator.size + 1) / 2)
@@ -123,8 +96,8 @@ def check(found, expected):
     [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in PLANS if name not in QUICK)],
 )
 def test_two_processes_come_to_what_one_does(tmp_path, name):
-    expected = trained(name, tmp_path)
-    found = together(tmp_path / "two", name, 2)
+    expected = trained(LOCAL, name)
+    found = run_ranks(2, tmp_path, trained, name)
     for state in found:
         check(state, expected)
     assert all(torch.equal(found[0][key], found[1][key]) for key in found[0])
@@ -133,8 +106,8 @@ def test_two_processes_come_to_what_one_does(tmp_path, name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLANS)
 def test_so_do_four(tmp_path, name):
-    expected = trained(name, tmp_path)
-    for state in together(tmp_path / "four", name, 4):
+    expected = trained(LOCAL, name)
+    for state in run_ranks(4, tmp_path, trained, name):
         check(state, expected)
 
 
@@ -160,24 +133,24 @@ def stop(record):
         raise StoppedError
 
 
-def never_stopped(name, _, communicator):
+def never_stopped(communicator, name):
     training = training_of(name, communicator)
     training.start()
     training.run()
     return left_by(training)
 
 
-def stopped(name, folder, communicator):
+def stopped(communicator, name, folder):
     training = training_of(name, communicator)
     training.start()
     with pytest.raises(StoppedError):
         training.run(stop)
-    if communicator.first:
+    if communicator.is_main:
         save_state(f"{folder}/state", training.state_dict())
     return {}
 
 
-def gone_on(name, folder, communicator):
+def gone_on(communicator, name, folder):
     training = training_of(name, communicator)
     training.load_state_dict(load_state(f"{folder}/state"))
     training.run()
@@ -187,13 +160,13 @@ def gone_on(name, folder, communicator):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["deepfm", "din, shops, both", "ranking"])
 def test_any_number_of_processes_can_go_on_with_what_two_have_left(tmp_path, name):
-    expected = together(tmp_path / "never", name, 2, "never_stopped")[0]
+    expected = run_ranks(2, tmp_path / "never", never_stopped, name)[0]
     folder = tmp_path / "stopped"
-    together(folder, name, 2, "stopped")
-    for state in together(folder, name, 2, "gone_on"):
+    run_ranks(2, folder, stopped, name, folder)
+    for state in run_ranks(2, folder, gone_on, name, folder):
         assert all(torch.equal(state[key], value) for key, value in expected.items())
-    check(gone_on(name, folder, Communicator.alone()), expected)
-    for state in together(folder, name, 4, "gone_on"):
+    check(gone_on(LOCAL, name, folder), expected)
+    for state in run_ranks(4, folder, gone_on, name, folder):
         check(state, expected)
 
 
@@ -203,4 +176,4 @@ def test_tables_that_look_at_every_sample_are_trained_by_one(embedding):
     plan = Plan(model="deepfm", rank=6, embedding=embedding, compression="20", preset="scratch")
     model = make_model(log, plan)
     with pytest.raises(CelrecError, match=r"2 processes cannot train .* of items,"):
-        make_solver(plan.settings(), model, log, Communicator(0, 2))
+        make_solver(plan.settings(), model, log, Rank(0, 2))

@@ -1,31 +1,15 @@
 """One factorisation, trained by one, two and four processes."""
 
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
 import torch
 
 from celrec import Plan, Planted, Split, fit
-from celrec.offline.grouped import own_interactions
-from celrec.runtime.communicator import Communicator
+from celrec.offline.make_solver import interactions_of_rank
+from celrec.runtime.communicator import LOCAL
+from tests.ranks import Rank, run_ranks
 
-WORKER = """
-import sys
-import torch
-from torch import distributed
-from celrec.runtime.communicator import Ranks
-from tests.offline import test_together as here
-
-rank, size, folder, name = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
-torch.set_num_threads(1)
-distributed.init_process_group(
-    "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size
-)
-torch.save(here.trained(name, Ranks.here()), f"{folder}/{rank}.pt")
-distributed.destroy_process_group()
-"""
 PLANS = {
     "items": {"compression": "6"},
     "both": {"compression": "5", "side": "both"},
@@ -38,7 +22,7 @@ PLANS = {
 QUICK = ("both",)
 
 
-def trained(name, communicator=None):
+def trained(communicator, name):
     """What comes of a plan: predictions, clusters, and the error on validation data."""
     log = Planted(4_000, 60, 50, dim=3, item_clusters=6, user_clusters=5, noise=0.3).interactions()
     plan = Plan(rank=4, **PLANS[name])
@@ -49,23 +33,13 @@ def trained(name, communicator=None):
         if not value.is_floating_point()
     }
     found = {"valid": fitted.valid_loss, "steps": fitted.steps}
-    told = {key: torch.tensor(value) for key, value in found.items()}
-    return {**clusters, **told, "predictions": fitted.model.predict(log)}
+    errors = {key: torch.tensor(value) for key, value in found.items()}
+    return {**clusters, **errors, "predictions": fitted.model.predict(log)}
 
 
 def shorter(how):
     schedule = replace(how.schedule, steps=min(how.schedule.steps, 40))
     return replace(how, schedule=schedule, personal=replace(how.personal, steps=10))
-
-
-def together(folder, name, size):
-    folder.mkdir()
-    words = [str(size), str(folder), name]
-    workers = [
-        subprocess.Popen([sys.executable, "-c", WORKER, str(rank), *words]) for rank in range(size)
-    ]
-    assert [worker.wait(timeout=300) for worker in workers] == [0] * size
-    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(size)]
 
 
 def check(name, found, expected):
@@ -84,8 +58,8 @@ def check(name, found, expected):
     [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in PLANS if name not in QUICK)],
 )
 def test_two_processes_come_to_what_one_does(tmp_path, name):
-    expected = trained(name)
-    found = together(tmp_path / "two", name, 2)
+    expected = trained(LOCAL, name)
+    found = run_ranks(2, tmp_path, trained, name)
     for state in found:
         check(name, state, expected)
     assert all(torch.equal(found[0][key], found[1][key]) for key in found[0])
@@ -94,15 +68,15 @@ def test_two_processes_come_to_what_one_does(tmp_path, name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLANS)
 def test_so_do_four(tmp_path, name):
-    expected = trained(name)
-    for state in together(tmp_path / "four", name, 4):
+    expected = trained(LOCAL, name)
+    for state in run_ranks(4, tmp_path, trained, name):
         check(name, state, expected)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
 def test_every_interaction_is_trained_on_once(size):
     log = Planted(900, 40, 30, item_clusters=3).interactions()
-    parts = [own_interactions(log, Communicator(rank, size)) for rank in range(size)]
+    parts = [interactions_of_rank(log, Rank(rank, size)) for rank in range(size)]
     assert sum(map(len, parts)) == len(log)
     users = [set(part.user.tolist()) for part in parts]
     assert sum(map(len, users)) == len(set(log.user.tolist()))

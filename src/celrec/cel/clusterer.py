@@ -127,15 +127,15 @@ class Clusterer:
         if cluster is None or not bool(priority[cluster].isfinite()):
             return []
         ids = table.members(cluster)
-        share = self.evidence.share(ids)
-        own = ids[share.mine]
+        partition = self.evidence.partition(ids)
+        own = ids[partition.mine]
         members = Members(
             gradients=self.evidence.gradients(own),
             interactions=self.evidence.interactions()[own],
             partners=self.evidence.partners(own) if self.splitter.needs_partners else None,
-            share=share,
+            partition=partition,
         )
-        leaving = ids[share.joined(self.splitter.leaving(members, self._generator))]
+        leaving = ids[partition.all_gather(self.splitter.leaving(members, self._generator))]
         new = table.split(cluster, leaving)
         copy_row_state(self.optimizer, table.weight, cluster, new)
         choose_unseen(table)
@@ -146,9 +146,9 @@ class Clusterer:
         """Reassign all members now."""
         table = self.table
         before = table.assignment[:-1].long()
-        share = self.evidence.share(torch.arange(len(before), device=before.device))
+        partition = self.evidence.partition(torch.arange(len(before), device=before.device))
         losses, interactions = self.evidence.losses(), self.evidence.interactions()
-        after = self.reassignment(losses, before, interactions, self._generator, share)
+        after = self.reassignment(losses, before, interactions, self._generator, partition)
         table.assign(after)
         choose_unseen(table)
         moved = int((after != before).sum())

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from celrec.cel.evidence import Evidence
 from celrec.embeddings.clustered import ClusteredEmbedding
-from celrec.runtime.communicator import Partition
+from celrec.runtime.partition import Partition
 
 
 class ClusterSums:
@@ -28,23 +28,23 @@ class ClusterSums:
 
     def loss(self) -> Tensor:
         """The loss they make."""
-        return self._total(self._evidence.own_losses(), self._share())
+        return self._total(self._evidence.own_losses(), self._partition())
 
     def gradient_norm(self) -> Tensor:
         """trace(GᵀG) = Σ ‖g_j‖²."""
-        share = self._share()
-        gradients = self._evidence.gradients(self._everyone()[share.mine])
-        return self._total(gradients.double().square().sum(1), share)
+        partition = self._partition()
+        gradients = self._evidence.gradients(self._everyone()[partition.mine])
+        return self._total(gradients.double().square().sum(1), partition)
 
     def _everyone(self) -> Tensor:
         return torch.arange(self._table.num_embeddings, device=self._table.weight.device)
 
-    def _share(self) -> Partition:
-        return self._evidence.share(self._everyone())
+    def _partition(self) -> Partition:
+        return self._evidence.partition(self._everyone())
 
-    def _total(self, values: Tensor, share: Partition) -> Tensor:
+    def _total(self, values: Tensor, partition: Partition) -> Tensor:
         """From the values of this process's ids: what is sent is a number for each cluster."""
-        return share.total(self._sum(values, self._table.assignment[:-1][share.mine]))
+        return partition.all_reduce(self._sum(values, self._table.assignment[:-1][partition.mine]))
 
     def _sum(self, values: Tensor, cluster: Tensor) -> Tensor:
         return torch.bincount(cluster.long(), values.double(), minlength=self._table.num_clusters)

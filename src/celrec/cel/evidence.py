@@ -7,7 +7,8 @@ from abc import ABC, abstractmethod
 from torch import Tensor
 
 from celrec.errors import CelrecError
-from celrec.runtime.communicator import Communicator, Partition
+from celrec.runtime.communicator import Communicator, default_communicator
+from celrec.runtime.partition import WHOLE, Partition
 
 
 class Evidence(ABC):
@@ -21,13 +22,14 @@ class Evidence(ABC):
     def observe(self, batch: object) -> None:  # noqa: B027  (most evidence is complete from the start)
         """Take notice of a batch that was trained on."""
 
-    def share(self, members: Tensor) -> Partition:
+    def partition(self, members: Tensor) -> Partition:
         """Which of these ids this rank knows: all, unless other ranks know the others.
 
         If so, gradients and losses are those of this rank's ids, and every rank has to make the
         same calls.
         """
-        return Partition.whole(len(members))
+        del members
+        return WHOLE
 
     @abstractmethod
     def interactions(self) -> Tensor:
@@ -66,7 +68,7 @@ class DistributedEvidence(Evidence):
 
     def __init__(self, own: Evidence, communicator: Communicator | None = None) -> None:
         """`communicator` defaults to the ranks of the default process group."""
-        self._own, self._communicator = own, communicator or Communicator.here()
+        self._own, self._communicator = own, communicator or default_communicator()
 
     def observe(self, batch: object) -> None:
         """Take notice of a batch of this rank."""
@@ -74,24 +76,23 @@ class DistributedEvidence(Evidence):
 
     def interactions(self) -> Tensor:
         """Summed over ranks."""
-        return self._communicator.total(self._own.interactions())
+        return self._communicator.all_reduce(self._own.interactions())
 
     def gradients(self, members: Tensor) -> Tensor:
         """Summed over ranks."""
-        return self._communicator.total(self._own.gradients(members))
+        return self._communicator.all_reduce(self._own.gradients(members))
 
     def losses(self) -> Tensor:
         """Summed over ranks."""
-        return self._communicator.total(self._own.losses())
+        return self._communicator.all_reduce(self._own.losses())
 
     def own_losses(self) -> Tensor:
         """Summed over ranks."""
-        return self._communicator.total(self._own.own_losses())
+        return self._communicator.all_reduce(self._own.own_losses())
 
     def partners(self, members: Tensor) -> Tensor:
         """The mean over ranks, weighted by their interactions."""
         means = self._own.partners(members)
         weight = self._own.interactions()[members].unsqueeze(1).to(means)
-        return self._communicator.total(means * weight) / self._communicator.total(weight).clamp(
-            min=1
-        )
+        fraction = weight / self._communicator.all_reduce(weight).clamp(min=1)
+        return self._communicator.all_reduce(means * fraction)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.errors import CelrecError
-from celrec.runtime.communicator import Partition
+from celrec.runtime.partition import WHOLE, Partition
 
 
 def best_columns(losses: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
@@ -58,16 +58,16 @@ class Reassignment:
         current: Tensor,
         interactions: Tensor,
         generator: torch.Generator | None = None,
-        share: Partition | None = None,
+        partition: Partition = WHOLE,
     ) -> Tensor:
         """The new cluster of every member, given losses (members × clusters).
 
-        Of several ranks, each knows the losses of its `share` of the members, and they exchange
+        Of several ranks, each knows the losses of its `partition` of the members, and they exchange
         the moves.
         """
-        own = current if share is None else current[share.mine]
+        own = current[partition.mine]
         choice, gain = best_columns(losses, own)
-        return self.move(choice, gain, current, interactions, generator, share)
+        return self.move(choice, gain, current, interactions, generator, partition)
 
     def move(
         self,
@@ -76,33 +76,31 @@ class Reassignment:
         current: Tensor,
         interactions: Tensor,
         generator: torch.Generator | None = None,
-        share: Partition | None = None,
+        partition: Partition = WHOLE,
     ) -> Tensor:
         """The new cluster of every member, given the best one for each and what it would gain.
 
-        `choice` and `gain` are those of this rank's `share` of the members.
+        `choice` and `gain` are those of this rank's `partition` of the members.
         """
-        share = share or Partition.whole(len(current))
-        moving = gain > self.margin * interactions[share.mine]
-        moving &= interactions[share.mine] >= self.evidence
+        moving = gain > self.margin * interactions[partition.mine]
+        moving &= interactions[partition.mine] >= self.evidence
         if self.keep:
             drawn = torch.rand(len(current), generator=generator).to(current.device)
-            moving &= drawn[share.mine] >= self.keep
+            moving &= drawn[partition.mine] >= self.keep
         ids = torch.nonzero(moving).squeeze(1)
-        moves = torch.stack([ids + share.mine.start, choice[ids]], 1)
-        who, where = share.joined(moves.int()).long().unbind(1)
+        moves = torch.stack([ids + partition.start, choice[ids]], 1)
+        who, where = partition.all_gather(moves.int()).long().unbind(1)
         proposed = current.index_copy(0, who, where)
-        return none_empty(proposed, current, gain, share)
+        return none_empty(proposed, current, gain, partition)
 
 
 def none_empty(
-    proposed: Tensor, current: Tensor, gain: Tensor, share: Partition | None = None
+    proposed: Tensor, current: Tensor, gain: Tensor, partition: Partition = WHOLE
 ) -> Tensor:
     """`proposed`, with the former member that gains least back in each cluster it would empty.
 
-    The gains are those of this rank's `share` of the members.
+    The gains are those of this rank's `partition` of the members.
     """
-    share = share or Partition.whole(len(current))
     before = torch.bincount(current)
     while True:
         sizes = torch.bincount(proposed, minlength=len(before))[: len(before)]
@@ -110,9 +108,9 @@ def none_empty(
         emptied = (sizes == 0) & (before > 0)
         if not bool(emptied.any()):
             return proposed
-        rows = torch.nonzero(emptied[current[share.mine]]).squeeze(1)
-        rows = rows[_least(gain[rows], current[share.mine][rows])]
-        gains, rows = share.joined(gain[rows]), share.joined(rows + share.mine.start)
+        rows = torch.nonzero(emptied[current[partition.mine]]).squeeze(1)
+        rows = rows[_least(gain[rows], current[partition.mine][rows])]
+        gains, rows = partition.all_gather(gain[rows]), partition.all_gather(rows + partition.start)
         rows = rows[_least(gains, current[rows])]
         proposed = proposed.index_copy(0, rows, current[rows])
 

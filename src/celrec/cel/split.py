@@ -58,16 +58,17 @@ class Splitter:
 
         A collective operation where several ranks have some of the members each.
         """
-        share = members.among
-        if share.count < 2:
+        partition = members.partition
+        count = partition.total_size(members.gradients)
+        if count < 2:
             raise CelrecError("a cluster of one member cannot be split")
-        if share.total(float((~members.gradients.isfinite()).sum())):
+        if partition.all_reduce(float((~members.gradients.isfinite()).sum())):
             raise DivergedError(
                 "gradients must be finite; lower the learning rate if training diverged"
             )
-        normalised = NORMALISATIONS[self.normalisation](members.gradients.double(), share)
+        normalised = NORMALISATIONS[self.normalisation](members.gradients.double(), partition)
         scores = SPLIT_METHODS[self.method](replace(members, gradients=normalised), generator)
-        leaving = THRESHOLDS[self.threshold](scores, members.interactions, share)
-        if share.total(float(leaving.sum())) in (0, share.count):
-            leaving = at_median(scores, members.interactions, share)
+        leaving = THRESHOLDS[self.threshold](scores, members.interactions, partition)
+        if partition.all_reduce(float(leaving.sum())) in (0, count):
+            leaving = at_median(scores, members.interactions, partition)
         return leaving

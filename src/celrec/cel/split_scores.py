@@ -11,39 +11,37 @@ from torch import Tensor
 
 from celrec.embeddings.kmeans import draw_start, lloyd
 from celrec.errors import CelrecError
-from celrec.runtime.communicator import Partition
+from celrec.runtime.partition import WHOLE, Partition
 
 
-def identity(gradients: Tensor, share: Partition | None = None) -> Tensor:
+def identity(gradients: Tensor, partition: Partition = WHOLE) -> Tensor:
     """The gradients as they are."""
-    del share
+    del partition
     return gradients
 
 
-def centred(gradients: Tensor, share: Partition | None = None) -> Tensor:
+def centred(gradients: Tensor, partition: Partition = WHOLE) -> Tensor:
     """Each column less its mean, so that a threshold of 0 is the mean score."""
-    share = share or Partition.whole(len(gradients))
     # From the first member's, so that a constant column becomes exactly 0.
-    shifted = gradients - share.joined(gradients[:1])[0]
-    return shifted - _mean(shifted, share)
+    shifted = gradients - partition.all_gather(gradients[:1])[0]
+    return shifted - _mean(shifted, partition)
 
 
-def standardised(gradients: Tensor, share: Partition | None = None) -> Tensor:
+def standardised(gradients: Tensor, partition: Partition = WHOLE) -> Tensor:
     """Each column with mean 0 and variance 1; a constant column becomes 0."""
-    share = share or Partition.whole(len(gradients))
-    shifted = centred(gradients, share)
-    deviation = _mean(shifted.square(), share).sqrt()
+    shifted = centred(gradients, partition)
+    deviation = _mean(shifted.square(), partition).sqrt()
     return shifted.div(deviation.where(deviation > 0, 1.0))
 
 
-def unit_rows(gradients: Tensor, share: Partition | None = None) -> Tensor:
+def unit_rows(gradients: Tensor, partition: Partition = WHOLE) -> Tensor:
     """Each member's gradient with length 1, so that popular members weigh no more than others."""
-    del share
+    del partition
     length = gradients.square().sum(1, keepdim=True).sqrt()
     return gradients.div(length.where(length > 0, 1.0))
 
 
-Normalisation: TypeAlias = Callable[[Tensor, Partition | None], Tensor]
+Normalisation: TypeAlias = Callable[[Tensor, Partition], Tensor]
 """From the gradients of this rank's members to normalised ones."""
 
 NORMALISATIONS: dict[str, Normalisation] = {
@@ -54,9 +52,9 @@ NORMALISATIONS: dict[str, Normalisation] = {
 }
 
 
-def _mean(values: Tensor, share: Partition) -> Tensor:
+def _mean(values: Tensor, partition: Partition) -> Tensor:
     """The mean over the members of all ranks."""
-    return share.total(values.sum(0)) / share.count
+    return partition.all_reduce(values.sum(0)) / partition.total_size(values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +67,15 @@ class Members:
     """The number of interactions of each."""
     partners: Tensor | None = None
     """The mean vector of the users (or items) that each interacted with, if a method needs it."""
-    share: Partition | None = None
+    partition: Partition = WHOLE
     """Which of all members these are, if other ranks have the others."""
-
-    @property
-    def among(self) -> Partition:
-        """Which of all members these are."""
-        return self.share or Partition.whole(len(self.interactions))
 
 
 SplitMethod: TypeAlias = Callable[[Members, torch.Generator], Tensor]
 """From members to a score each."""
 
 
-def first_component(rows: Tensor, share: Partition | None = None) -> Tensor:
+def first_component(rows: Tensor, partition: Partition = WHOLE) -> Tensor:
     """The top eigenvector of GᵀG in double precision, its largest entry being positive.
 
     The rows of G are not centred here. Of the rows of several ranks, only GᵀG is communicated.
@@ -91,9 +84,7 @@ def first_component(rows: Tensor, share: Partition | None = None) -> Tensor:
     tensor([0., 1.], dtype=torch.float64)
     """
     rows = rows.double()
-    moments = rows.T @ rows
-    if share is not None:
-        moments = share.total(moments)
+    moments = partition.all_reduce(rows.T @ rows)
     direction: Tensor = torch.linalg.eigh(moments).eigenvectors[:, -1]
     return direction * direction[direction.abs().argmax()].sign()
 
@@ -139,13 +130,14 @@ def gpca(members: Members, generator: torch.Generator) -> Tensor:
     """
     del generator  # nothing about it is random
     gradients = members.gradients.double()
-    return gradients.mv(first_component(gradients, members.among))
+    return gradients.mv(first_component(gradients, members.partition))
 
 
 def random_split(members: Members, generator: torch.Generator) -> Tensor:
     """Scores from N(0, 1), whatever the gradients are."""
-    share = members.among
-    return _normal((share.count,), members.gradients, generator)[share.mine]
+    partition = members.partition
+    count = partition.total_size(members.gradients)
+    return _normal((count,), members.gradients, generator)[partition.mine]
 
 
 def gradient_random_projection(members: Members, generator: torch.Generator) -> Tensor:
@@ -159,7 +151,7 @@ def gradient_two_means(members: Members, generator: torch.Generator) -> Tensor:
 
     Ranks exchange all gradients.
     """
-    return _two_means(members.gradients.double(), members.among, generator)
+    return _two_means(members.gradients.double(), members.partition, generator)
 
 
 def user_inspired_two_means(members: Members, generator: torch.Generator) -> Tensor:
@@ -169,7 +161,7 @@ def user_inspired_two_means(members: Members, generator: torch.Generator) -> Ten
     """
     if members.partners is None:
         raise ValueError("user-inspired splits need the partners of the members")
-    return _two_means(members.partners.double(), members.among, generator)
+    return _two_means(members.partners.double(), members.partition, generator)
 
 
 SPLIT_METHODS: dict[str, SplitMethod] = {
@@ -181,16 +173,16 @@ SPLIT_METHODS: dict[str, SplitMethod] = {
 }
 
 
-def _two_means(own: Tensor, share: Partition, generator: torch.Generator) -> Tensor:
+def _two_means(own: Tensor, partition: Partition, generator: torch.Generator) -> Tensor:
     """Distance to the first of two centroids less that to the second, after Lloyd's algorithm."""
-    points = share.joined(own)
+    points = partition.all_gather(own)
     first = int(torch.randint(len(points), (1,), generator=generator))
     if bool((points == points[0]).all()):
         return torch.zeros_like(own[:, 0])
     points = points - points.mean(0)  # far from the origin, distances would be inexact
     draws = torch.rand(1, generator=generator, dtype=torch.float64)
     centroids = lloyd(points, draw_start(points, first, draws))
-    distances = torch.cdist(points[share.mine], centroids)
+    distances = torch.cdist(points[partition.mine], centroids)
     return distances[:, 0] - distances[:, 1]
 
 

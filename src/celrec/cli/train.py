@@ -50,7 +50,7 @@ def train(
     from celrec.offline.checkpoint import Checkpoint
     from celrec.offline.fitting import fit
     from celrec.runs.run_folder import check_place, save_run
-    from celrec.runtime.communicator import launched, restarted
+    from celrec.runtime.launch import launched, restarted
 
     given = given_plan_options(options)
     check_options(given)
@@ -68,10 +68,10 @@ def train(
     with launched() as communicator:
         again = resume or restarted()
         about = {**asdict(plan), **source}
-        checkpoint = Checkpoint(unfinished, about, resume=again, writing=communicator.first)
-        with resumable(checkpoint), training_progress(plan, shown=communicator.first) as watch:
+        checkpoint = Checkpoint(unfinished, about, resume=again, writing=communicator.is_main)
+        with resumable(checkpoint), training_progress(plan, shown=communicator.is_main) as watch:
             fitted = fit(split, plan, watch, checkpoint, communicator=communicator)
-    if not communicator.first:
+    if not communicator.is_main:
         return
     result = training_result(fitted, plan, split, time.perf_counter() - begun)
     if out is not None:

@@ -20,7 +20,8 @@ from celrec.offline.pair_statistics import make_pair_statistics
 from celrec.offline.residuals import Residuals
 from celrec.offline.solver import Solver
 from celrec.recommender.model import Model
-from celrec.runtime.communicator import Communicator
+from celrec.runtime.communicator import LOCAL, Communicator
+from celrec.runtime.partition import WHOLE, Partition
 
 _CANDIDATES = 128  # that are judged in one pass over the interactions
 
@@ -115,8 +116,7 @@ class FactorisationSolver(Solver):
     Rows of a mixed table are anchored where they are when the solver is made, so
     that a private row can be kept near the shared row that it comes from.
 
-    Of several `communicator`, each has the interactions of its own users, which are next to each
-    other; all have all tables.
+    Each rank has the interactions of a contiguous range of users, and all tables.
     """
 
     def __init__(
@@ -126,19 +126,14 @@ class FactorisationSolver(Solver):
         bias_l2: float,
         *,
         per_row_start: bool = False,
-        communicator: Communicator | None = None,
+        communicator: Communicator = LOCAL,
     ) -> None:
         self.model, self._log, self._per_row_start = model, log, per_row_start
-        self.communicator = communicator or Communicator.alone()
-        self.residuals = Residuals(model, log, bias_l2, self.communicator)
-        self._cuts = self._cut_users()
-        rows = (
-            None
-            if self._cuts is None
-            else slice(*self._cuts[self.communicator.rank :][:2].tolist())
-        )
+        self.communicator = communicator
+        self.residuals = Residuals(model, log, bias_l2, communicator)
+        self._user_partition = self._partition_users()
         self._statistics = make_pair_statistics(
-            log, model.user_rows, model.item_rows, self.communicator, rows
+            log, model.user_rows, model.item_rows, self._user_partition.mine, communicator
         )
         self._seen_version = 0
         self._anchors = {
@@ -153,23 +148,20 @@ class FactorisationSolver(Solver):
         initialise_factors(self.model, generator, per_row=self._per_row_start)
         self.residuals.start()
 
-    def _cut_users(self) -> NDArray[np.int64] | None:
-        """Where the rows of the users of each process begin, and their number.
-
-        None if users do not have rows of their own.
-        """
+    def _partition_users(self) -> Partition:
+        """The rows of this rank's users; all rows if users do not have rows of their own."""
         users = self.model.user_rows
-        counts = self.communicator.total(torch.from_numpy(self._log.user_counts))
         if not isinstance(users, FullEmbedding):
-            return None
-        cuts = self.communicator.cuts(counts.numpy())
-        cuts[-1] = users.num_rows  # the last has that of unseen users
-        return cuts
+            return WHOLE
+        counts = self.communicator.all_reduce(torch.from_numpy(self._log.user_counts))
+        # The row of unseen users is the last rank's, like all rows after those of the users.
+        weights = np.pad(counts.numpy(), (0, users.num_rows - len(counts)))
+        return Partition.balanced(weights, self.communicator)
 
     def evidence(self, side: str) -> Evidence:
         """Exact, in fused passes."""
         own = DotProductEvidence(self.model, self._log, side, self.residuals)
-        return own if self.communicator.size == 1 else DistributedEvidence(own, self.communicator)
+        return DistributedEvidence(own, self.communicator)
 
     def loss(self, log: Interactions) -> float:
         """The mean squared error."""

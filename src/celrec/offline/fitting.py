@@ -29,7 +29,7 @@ from celrec.online.trainer import OnlineTrainer
 from celrec.recommender.clusters import merge_similar, personalise, split_tree
 from celrec.recommender.model import Model
 from celrec.recommender.negatives import with_negatives
-from celrec.runtime.communicator import Communicator
+from celrec.runtime.communicator import LOCAL, Communicator
 from celrec.runtime.threads import flushed_denormals
 
 
@@ -86,7 +86,7 @@ def fit(
     watch: Watcher = lambda _, __: None,
     checkpoint: Checkpoint | None = None,
     change: Change = lambda how: how,
-    communicator: Communicator | None = None,
+    communicator: Communicator = LOCAL,
 ) -> Fit:
     """Train on the training part and let the validation part choose, then train anew on both.
 
@@ -161,7 +161,7 @@ class _Pass:
         train: Interactions,
         valid: Interactions,
         earlier: _Pass | None = None,
-        communicator: Communicator | None = None,
+        communicator: Communicator = LOCAL,
     ) -> None:
         self._plan, self._change, self._communicator = plan, change, communicator
         self._checkpoint, self._watch = checkpoint, watch

@@ -14,7 +14,7 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.embedding import SharedRows
 from celrec.offline.factorisation_solver import FactorisationSolver
 from celrec.recommender.model import Model
-from celrec.runtime.communicator import Communicator
+from celrec.runtime.communicator import LOCAL, Communicator
 
 _BIASES_EVERY = 10
 
@@ -33,7 +33,7 @@ class GradientDescent(FactorisationSolver):
         model: Model,
         log: Interactions,
         how: DescentConfig,
-        communicator: Communicator | None = None,
+        communicator: Communicator = LOCAL,
     ) -> None:
         super().__init__(
             model, log, how.l2_biases, per_row_start=how.per_row_start, communicator=communicator

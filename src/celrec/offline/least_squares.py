@@ -17,7 +17,8 @@ from celrec.offline.row_solvers import solve_rows
 from celrec.offline.vector_descent import VectorDescent
 from celrec.recommender.materialised import Materialised
 from celrec.recommender.model import Model
-from celrec.runtime.communicator import Communicator
+from celrec.runtime.communicator import LOCAL, Communicator
+from celrec.runtime.partition import WHOLE, Partition
 
 _BATCH = 1 << 22  # numbers in the matrices of one batch of rows
 _LEAST_NOISE = 1e-6  # of the variance of the targets, so that a perfect fit can be solved for
@@ -34,11 +35,11 @@ class AlternatingLeastSquares(FactorisationSolver):
         model: Model,
         log: Interactions,
         how: LeastSquaresConfig,
-        communicator: Communicator | None = None,
+        communicator: Communicator = LOCAL,
     ) -> None:
         super().__init__(model, log, how.l2_biases, communicator=communicator)
         self.how = how
-        self._size = max(self.communicator.total(float(len(log))), 1.0)
+        self._size = max(self.communicator.all_reduce(float(len(log))), 1.0)
         # Equal targets have no spread, and any scale will do for them.
         self._noise = self._scale = self._variance(log) or 1.0
         eye = torch.eye(model.user_rows.embedding_dim, dtype=torch.float64)
@@ -58,17 +59,16 @@ class AlternatingLeastSquares(FactorisationSolver):
 
     def _variance(self, log: Interactions) -> float:
         """Of the targets of all processes."""
-        mean = self.communicator.total(float(log.target.sum(dtype=np.float64))) / self._size
+        mean = self.communicator.all_reduce(float(log.target.sum(dtype=np.float64))) / self._size
         apart = np.square(log.target.astype(np.float64) - mean).sum()
-        return self.communicator.total(float(apart)) / self._size
+        return self.communicator.all_reduce(float(apart)) / self._size
 
     @torch.no_grad()
     def meet(self) -> None:
-        """See `Solver`: users' rows come from the processes that have their interactions."""
-        if self._cuts is None or self.communicator.size == 1:
-            return
+        """Gather users' rows from the ranks that have their interactions."""
         weight = self.model.user_rows.weight
-        weight.copy_(torch.cat(self.communicator.gathered(weight.detach()[self._here("users")])))
+        partition = self._user_partition
+        weight.copy_(partition.all_gather(weight.detach()[partition.mine]))
 
     @torch.no_grad()
     def step(self) -> float:
@@ -115,8 +115,7 @@ class AlternatingLeastSquares(FactorisationSolver):
         if len(known) != tables["items"].num_rows:  # clusters were merged since
             known = _squares(tables["items"])
         users = self._deviations("users", known)
-        if self._cuts is not None:
-            users = torch.cat(self.communicator.gathered(users[self._here("users")]))
+        users = self._user_partition.all_gather(users[self._user_partition.mine])
         return {
             "users": users,
             "items": self._deviations("items", _squares(tables["users"]) + users @ users.mT),
@@ -137,11 +136,13 @@ class AlternatingLeastSquares(FactorisationSolver):
             found[rows] = torch.linalg.solve_triangular(root, eye, upper=False).mT.float()
         return found
 
+    def _partition(self, side: str) -> Partition:
+        """The rows that no other rank solves for; of items and shared rows, all ranks solve all."""
+        return self._user_partition if side == "users" else WHOLE
+
     def _here(self, side: str) -> slice:
-        """The rows that this process solves for."""
-        if side == "users" and self._cuts is not None:
-            return slice(*self._cuts[self.communicator.rank :][:2].tolist())
-        return slice(0, self.model.row_tables[side].num_rows)
+        """The rows that this rank solves for."""
+        return slice(*self._partition(side).mine.indices(self.model.row_tables[side].num_rows)[:2])
 
     def _batches(self, side: str) -> list[slice]:
         size = max(1, _BATCH // self.model.row_tables[side].embedding_dim ** 2)
@@ -172,8 +173,7 @@ class AlternatingLeastSquares(FactorisationSolver):
                 moments[rows].numpy(),
             )
         self._moments[side] = moments
-        if self._statistics.owned(side):
-            explained = self.communicator.total(explained)
+        explained = self._partition(side).all_reduce(explained)
         return self._statistics.squares + explained
 
     def _descend(self, side: str) -> float:
@@ -203,7 +203,7 @@ class AlternatingLeastSquares(FactorisationSolver):
             return
         here = self._here(side)
         rows = table.weight[here].double()
-        total = self.communicator.total if self._statistics.owned(side) else _as_it_is
+        total = self._partition(side).all_reduce
         self._means[side] = (total(rows.sum(0)) / table.num_rows).float()
         if self.how.uncertainty:
             apart = rows - self._anchor(side, here)
@@ -219,10 +219,6 @@ class AlternatingLeastSquares(FactorisationSolver):
         """Where the rows are drawn to."""
         anchors = self._anchors.get(side)
         return self._means[side] if anchors is None else anchors[rows]
-
-
-def _as_it_is(value: Tensor) -> Tensor:
-    return value
 
 
 def _squares(table: SharedRows) -> Tensor:

@@ -15,7 +15,8 @@ from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.recommender.batch import Batch
 from celrec.recommender.model import Model
-from celrec.runtime.communicator import Communicator, Partition
+from celrec.runtime.communicator import LOCAL, Communicator
+from celrec.runtime.partition import Partition
 
 _SAMPLES = 4096
 
@@ -31,7 +32,7 @@ class LogEvidence(AutogradEvidence):
     and is infinite for the others. Those are told that promise most if the output y
     were linear in the member's vector: the loss of y + ∂y/∂b·(b′ − b) is lowest.
 
-    Of several `communicator`, each tells of as many interactions, those of ids next to each other.
+    Each rank knows the losses and gradients of a contiguous range of ids, balanced by interactions.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class LogEvidence(AutogradEvidence):
         candidates: int = 8,
         seed: int = 0,
         clock: Callable[[], int] = lambda: 0,
-        communicator: Communicator | None = None,
+        communicator: Communicator = LOCAL,
     ) -> None:
         """`take` gives the samples of these rows of the log, which holds no unseen ids."""
         table = recommender.tables[side]
@@ -53,20 +54,16 @@ class LogEvidence(AutogradEvidence):
         super().__init__(table, recommender.objective, data=(), model=recommender)
         self._recommender, self._group, self._take = recommender, Grouped(log, side), take
         self._side, self._per_id, self._candidates = side, per_id, candidates
-        self._seed, self._clock, self._communicator = (
-            seed,
-            clock,
-            communicator or Communicator.alone(),
-        )
+        self._seed, self._clock, self._communicator = seed, clock, communicator
         counts = torch.from_numpy(self._group.counts)
         self._scale = (counts / counts.clamp(1, per_id)).to(table.weight)[:, None]
 
-        self._own_ids = self.share(torch.arange(len(counts))).mine
+        self._own_ids = self.partition(torch.arange(len(counts))).mine
 
-    def share(self, members: Tensor) -> Partition:
-        """As many interactions for each process as can be."""
+    def partition(self, members: Tensor) -> Partition:
+        """Balanced by the interactions that are looked at."""
         work = np.minimum(self._group.counts[members.numpy()], self._per_id)
-        return Partition(self._communicator, self._communicator.cuts(work))
+        return Partition.balanced(work, self._communicator)
 
     def interactions(self) -> Tensor:
         """From the whole log."""

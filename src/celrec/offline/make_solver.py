@@ -14,23 +14,23 @@ from celrec.config.online import OnlineConfig
 from celrec.data.interactions import Interactions
 from celrec.errors import CelrecError
 from celrec.offline.gradient_descent import GradientDescent
-from celrec.offline.grouped import own_interactions
 from celrec.offline.least_squares import AlternatingLeastSquares
 from celrec.offline.minibatch import MinibatchDescent
 from celrec.offline.online_solver import OnlineDescent
 from celrec.offline.solver import Solver
 from celrec.offline.tree_admm import TreeAdmm
 from celrec.recommender.model import Model
-from celrec.runtime.communicator import Communicator
+from celrec.runtime.communicator import LOCAL, Communicator
+from celrec.runtime.partition import Partition
 
 
 def make_solver(
-    config: OfflineConfig, model: Model, log: Interactions, communicator: Communicator | None = None
+    config: OfflineConfig, model: Model, log: Interactions, communicator: Communicator = LOCAL
 ) -> Solver:
     """The solver that a configuration names; every rank passes the whole log."""
-    how, communicator = config.solver, communicator or Communicator.alone()
+    how = config.solver
     if isinstance(how, MinibatchConfig):
-        _check_equal(model, communicator)
+        _check_single(model, communicator)
         return MinibatchDescent(model, log, how, config.seed, communicator)
     if not isinstance(how, OnlineConfig) and not model.factorised:
         raise CelrecError(
@@ -38,9 +38,9 @@ def make_solver(
             f"not for {type(model.model).__name__}; take MinibatchConfig or OnlineConfig"
         )
     if isinstance(how, DescentConfig):
-        return GradientDescent(model, own_interactions(log, communicator), how, communicator)
+        return GradientDescent(model, interactions_of_rank(log, communicator), how, communicator)
     if isinstance(how, LeastSquaresConfig):
-        part = own_interactions(log, communicator)
+        part = interactions_of_rank(log, communicator)
         return AlternatingLeastSquares(model, part, how, communicator)
     if communicator.size > 1:
         raise CelrecError(
@@ -52,8 +52,16 @@ def make_solver(
     return TreeAdmm(model, log, how, config.seed)
 
 
-def _check_equal(model: Model, communicator: Communicator) -> None:
-    """Complain about tables that several processes would come to have different ones of."""
+def interactions_of_rank(log: Interactions, communicator: Communicator) -> Interactions:
+    """The interactions of this rank's users, a contiguous range; `log` has those of all ranks."""
+    users = Partition.balanced(log.user_counts, communicator).mine
+    if users == slice(0, log.num_users):
+        return log
+    return log[(log.user >= users.start) & (log.user < users.stop)]
+
+
+def _check_single(model: Model, communicator: Communicator) -> None:
+    """Refuse tables that would come to differ between ranks."""
     for name, table in model.whole_tables.items():
         if communicator.size > 1 and table.observes_lookups:
             raise CelrecError(

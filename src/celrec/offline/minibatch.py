@@ -22,12 +22,13 @@ from celrec.embeddings.embedding import SharedRows
 from celrec.embeddings.full import FullEmbedding
 from celrec.models.losses import LOSSES
 from celrec.offline.log_evidence import LogEvidence
-from celrec.offline.samples import PartOfBatch, Samples
+from celrec.offline.samples import BatchShard, Samples
 from celrec.offline.solver import Solver
 from celrec.recommender.batch import Batch
 from celrec.recommender.model import Model
 from celrec.recommender.negatives import Negatives
-from celrec.runtime.communicator import Communicator, Partition, sum_gradients
+from celrec.runtime.communicator import LOCAL, Communicator
+from celrec.runtime.partition import Partition
 
 _LEAST_BATCHES = 4  # in a round
 _AVERAGE = "average"  # beside an optimiser's own state, so that a split copies its row too
@@ -49,10 +50,10 @@ class MinibatchDescent(Solver):
         log: Interactions,
         how: MinibatchConfig,
         seed: int,
-        communicator: Communicator | None = None,
+        communicator: Communicator = LOCAL,
     ) -> None:
         self.model, self.how, self._log, self._seed = model, how, log, seed
-        self.communicator = communicator or Communicator.alone()
+        self.communicator = communicator
         model.remember(log)
         self.samples = Samples(model, log)
         self._rounds = 0
@@ -90,14 +91,14 @@ class MinibatchDescent(Solver):
         size = min(self.how.batch, max(1, math.ceil(len(order) / _LEAST_BATCHES)))
         for numbers in torch.split(order, size):
             whole = self._with_negatives(self.samples.take(numbers), generator)
-            part = PartOfBatch(whole, self.communicator)
+            part = BatchShard(whole, self.communicator)
             self.model.draw_normal = partial(part.normal, generator)
             losses = (self.model.objective(part.batch) * part.weight).sum()
             total, count = total + float(losses.detach()), count + part.whole_weight
             self.optimizer.zero_grad()
             penalised = losses / part.whole_weight + self._penalties(part)
             penalised.backward()  # type: ignore[no-untyped-call]
-            sum_gradients(self.model.parameters(), self.communicator)
+            self.communicator.all_reduce_gradients(self.model.parameters())
             for side, columns in self.model.frozen_columns.items():
                 rows = self.model.tables[side].weight
                 if isinstance(rows, Tensor) and rows.grad is not None:
@@ -108,7 +109,7 @@ class MinibatchDescent(Solver):
         for table in self.model.whole_tables.values():
             table.adapt(self.optimizer)
         self._rounds += 1
-        total = self.communicator.total(total)
+        total = self.communicator.all_reduce(total)
         return total / count * len(self._log) + self.samples.constant if count else 0.0
 
     def evidence(self, side: str) -> LogEvidence:
@@ -145,9 +146,9 @@ class MinibatchDescent(Solver):
         for start in range(0, len(log), self.how.batch):
             rows = slice(start, start + self.how.batch)
             batch = self._with_negatives(self.model.batch(log, rows, own=False), generator)
-            part = batch.at(Partition.even(self.communicator, len(batch.user)).mine)
+            part = batch.at(Partition.even(len(batch.user), self.communicator).mine)
             total += float(self.model.objective(part).sum()) if len(part.user) else 0.0
-        return self.communicator.total(total) / len(log)
+        return self.communicator.all_reduce(total) / len(log)
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
@@ -203,12 +204,12 @@ class MinibatchDescent(Solver):
             batch = batch._replace(not_next=drawn)
         return batch
 
-    def _penalties(self, part: PartOfBatch) -> Tensor:
-        """All that is added to the mean loss of a batch, or this process's share of it."""
+    def _penalties(self, part: BatchShard) -> Tensor:
+        """All that is added to the mean loss of a batch, or this rank's part of it."""
         how, batch, share = self.how, part.batch, part.weight / part.whole_weight
         total = share.new_zeros(())
         if (auxiliary := self.model.auxiliary(batch)) is not None:
-            total = total + auxiliary * part.share_of(self.model.auxiliary_terms)
+            total = total + auxiliary * part.fraction(self.model.auxiliary_terms)
         looked_up = [batch.user, batch.item]
         looked_up += [] if batch.columns is None else batch.columns.unbind(-1)
         for (side, table), ids in zip(self.model.tables.items(), looked_up, strict=True):

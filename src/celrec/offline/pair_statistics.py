@@ -16,7 +16,8 @@ from celrec.embeddings.embedding import SharedRows
 from celrec.embeddings.full import FullEmbedding
 from celrec.offline.kernels import column_slopes, normal_equations, row_errors, stable_order
 from celrec.offline.samples import Pairs
-from celrec.runtime.communicator import Communicator
+from celrec.runtime.communicator import LOCAL, Communicator
+from celrec.runtime.partition import WHOLE
 
 
 class PairStatistics(ABC):
@@ -30,7 +31,7 @@ class PairStatistics(ABC):
     and no pass over the interactions is needed inside a step. Where nothing is
     shared, each pair is an interaction, and the same sums are one fused pass.
 
-    Where several processes have the interactions of some users each, sums are those of all.
+    Where ranks have the interactions of some users each, sums are those of all ranks.
     """
 
     def __init__(
@@ -38,16 +39,12 @@ class PairStatistics(ABC):
         log: Interactions,
         users: SharedRows,
         items: SharedRows,
-        communicator: Communicator | None = None,
-        here: slice | None = None,
+        user_range: slice = WHOLE.mine,
+        communicator: Communicator = LOCAL,
     ) -> None:
-        """`here` are the rows of users that this process may have interactions of; None: all."""
-        self._users, self._items, self._communicator = (
-            users,
-            items,
-            communicator or Communicator.alone(),
-        )
-        self._here = here or slice(None)
+        """`user_range` are the rows of users that this rank may have interactions of."""
+        self._users, self._items, self._communicator = users, items, communicator
+        self._here = user_range
         self._log = log
         self._user_rows = self._item_rows = np.empty(0, np.int64)
         self._targets = log.target
@@ -67,7 +64,7 @@ class PairStatistics(ABC):
     def loss_and_slopes(self) -> tuple[float, Tensor, Tensor]:
         """L, ∂L/∂a and ∂L/∂b for the rows in use."""
         rest, user_slopes, item_slopes = self._evaluated()
-        total = self._communicator.total
+        total = self._communicator.all_reduce
         return self._loss(rest), total(user_slopes), total(item_slopes)
 
     def _evaluated(self) -> tuple[float, Tensor, Tensor]:
@@ -79,7 +76,7 @@ class PairStatistics(ABC):
 
     def _loss(self, rest: float) -> float:
         # By rounding, a perfect fit may seem a little better than perfect.
-        return max(self.squares + self._communicator.total(rest), 0.0)
+        return max(self.squares + self._communicator.all_reduce(rest), 0.0)
 
     def curvature_bounds(self) -> tuple[Tensor, Tensor]:
         """Upper bounds of the curvature of L along each row: 2·Σ n·‖b‖² and 2·Σ n·‖a‖².
@@ -90,11 +87,11 @@ class PairStatistics(ABC):
         self._follow_assignments()
         a = self._users.weight.data[: self._users.num_rows].square().sum(1)
         b = self._items.weight.data[: self._items.num_rows].square().sum(1)
-        users, items = map(self._communicator.total, self._weighted_sums(a, b))
+        users, items = map(self._communicator.all_reduce, self._weighted_sums(a, b))
         return 2 * users, 2 * items
 
     def owned(self, side: str) -> bool:
-        """Whether a row of this side has all of its interactions in one process."""
+        """Whether one rank has all interactions of a row of this side."""
         return side == "users" and isinstance(self._users, FullEmbedding)
 
     def normal_equations(self, side: str, moments: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
@@ -104,7 +101,7 @@ class PairStatistics(ABC):
         the pair's sum of targets. Row by row they are the matrix and the right side of
         the least squares problem for a row of `side`, given the other side, whose
         moments are row·rowᵀ and perhaps a covariance. For rows that are `owned`, they are of
-        the interactions in this process.
+        the interactions of this rank.
         """
         self._follow_assignments()
         other = self._users if side == "items" else self._items
@@ -114,7 +111,10 @@ class PairStatistics(ABC):
         halves = moments.flatten(1).index_select(1, lower)  # much faster than [:, lower]
         matrices, right = self._equations(side, halves, weight, rows)
         if not self.owned(side):
-            matrices, right = self._communicator.total(matrices), self._communicator.total(right)
+            matrices, right = (
+                self._communicator.all_reduce(matrices),
+                self._communicator.all_reduce(right),
+            )
         return matrices.index_select(1, place).view(-1, *moments.shape[1:]), right
 
     def _follow_assignments(self) -> None:
@@ -130,7 +130,9 @@ class PairStatistics(ABC):
             self._summed = True
 
     def _square_sum(self) -> float:
-        return self._communicator.total(float(np.square(self._targets, dtype=np.float64).sum()))
+        return self._communicator.all_reduce(
+            float(np.square(self._targets, dtype=np.float64).sum())
+        )
 
     @abstractmethod
     def _build(self, user_rows: NDArray[np.int64], item_rows: NDArray[np.int64]) -> None:
@@ -166,14 +168,14 @@ def make_pair_statistics(
     log: Interactions,
     users: SharedRows,
     items: SharedRows,
-    communicator: Communicator | None = None,
-    here: slice | None = None,
+    user_range: slice = WHOLE.mine,
+    communicator: Communicator = LOCAL,
 ) -> PairStatistics:
     """The form that fits: matrices of all pairs of rows, or a list of those that occur."""
-    rows = len(range(*(here or slice(None)).indices(users.weight.shape[0])))
+    rows = len(range(*user_range.indices(users.weight.shape[0])))
     dense = rows * items.weight.shape[0] <= 4 * len(log)
     return (DensePairStatistics if dense else SparsePairStatistics)(
-        log, users, items, communicator, here
+        log, users, items, user_range, communicator
     )
 
 

@@ -11,7 +11,7 @@ from celrec.data.grouped import Grouped
 from celrec.data.interactions import Interactions
 from celrec.offline.kernels import unexplained_sums
 from celrec.recommender.model import Model
-from celrec.runtime.communicator import Communicator
+from celrec.runtime.communicator import LOCAL, Communicator
 
 
 class Residuals:
@@ -19,7 +19,7 @@ class Residuals:
 
     Biases are fitted given the factors, first all items, then all users, each the
     mean of what else leaves over, shrunk towards 0: b_j = Σ (x − μ − b_u − a·b) / (n_j + λ).
-    Where several processes have the interactions of some users each, sums are those of all.
+    Where ranks have the interactions of some users each, sums are those of all ranks.
     """
 
     def __init__(
@@ -27,11 +27,11 @@ class Residuals:
         model: Model,
         log: Interactions,
         l2: float = 5.0,
-        communicator: Communicator | None = None,
+        communicator: Communicator = LOCAL,
     ) -> None:
         """`log` must not hold unseen ids."""
         self._model, self._log, self._l2 = model, log, l2
-        self._communicator = communicator or Communicator.alone()
+        self._communicator = communicator
         self.target: NDArray[np.float32] = log.target
         self.version = 0
         """Counts how often `target` has changed."""
@@ -44,8 +44,8 @@ class Residuals:
     def start(self) -> None:
         """μ becomes the mean of the targets."""
         if biases := self._model.biases:
-            total = self._communicator.total(float(self._log.target.sum(dtype=np.float64)))
-            if size := self._communicator.total(float(len(self._log))):
+            total = self._communicator.all_reduce(float(self._log.target.sum(dtype=np.float64)))
+            if size := self._communicator.all_reduce(float(len(self._log))):
                 biases.mean.fill_(total / size)
             self.refresh()
 
@@ -82,7 +82,7 @@ class Residuals:
             sums,
         )
         sums += group.counts * bias[:-1].numpy()
-        total = self._communicator.total(torch.from_numpy(sums))
-        counts = self._communicator.total(torch.from_numpy(group.counts))
+        total = self._communicator.all_reduce(torch.from_numpy(sums))
+        counts = self._communicator.all_reduce(torch.from_numpy(group.counts))
         # With λ = 0, an id without interactions would have 0 / 0.
         bias[:-1] = total / (counts + self._l2).clamp(min=1e-12)

@@ -16,7 +16,8 @@ from celrec.models.losses import LOSSES
 from celrec.offline.kernels import stable_order
 from celrec.recommender.batch import Batch
 from celrec.recommender.model import Model
-from celrec.runtime.communicator import Communicator, Partition
+from celrec.runtime.communicator import Communicator
+from celrec.runtime.partition import Partition
 
 
 class Pairs:
@@ -126,34 +127,32 @@ def _collapsible(recommender: Model) -> bool:
     )
 
 
-class PartOfBatch:
-    """A process's share of the samples; where there are too few for all, one that counts nothing.
+class BatchShard:
+    """The samples of a mini-batch that are this rank's; if none are, one sample of weight 0.
 
-    So all processes draw the same random numbers and have gradients of the same parameters.
+    So all ranks draw the same random numbers and have gradients of the same parameters.
 
-    >>> whole = Batch(torch.arange(3), torch.arange(3), torch.zeros(3))
-    >>> parts = [PartOfBatch(whole, Communicator(rank, 4)) for rank in range(4)]
-    >>> [part.batch.user.tolist() for part in parts], [part.weight.tolist() for part in parts]
-    ([[0], [0], [1], [2]], [[0.0], [1.0], [1.0], [1.0]])
+    >>> from celrec.runtime.communicator import LOCAL
+    >>> shard = BatchShard(Batch(torch.arange(3), torch.arange(3), torch.zeros(3)), LOCAL)
+    >>> shard.batch.user, shard.weight, shard.whole_weight
+    (tensor([0, 1, 2]), tensor([1., 1., 1.]), 3.0)
     """
 
     def __init__(self, whole: Batch, communicator: Communicator) -> None:
-        self._whole, self._alone = whole, communicator.size == 1
+        self._whole = whole
         weight = torch.ones_like(whole.target) if whole.weight is None else whole.weight
         self.whole_weight = float(weight.sum())
-        """How many interactions the whole batch stands for."""
-        mine = Partition.even(communicator, len(whole.user)).mine
-        self._nothing = mine.start == mine.stop
-        self._places = slice(0, 1) if self._nothing else mine
-        self.batch = whole if self._alone else whole.at(self._places)
-        self.weight = weight[self._places] * (not self._nothing)
-        """How many each of these samples stands for."""
+        """The number of interactions that the whole batch stands for."""
+        mine = Partition.even(len(whole.user), communicator).mine
+        self._empty = mine.start == mine.stop
+        self._places = slice(0, 1) if self._empty else mine
+        self.batch = whole.at(self._places)
+        self.weight = weight[self._places] * (not self._empty)
+        """The number of interactions that each of these samples stands for."""
 
-    def share_of(self, terms: Callable[[Batch], int]) -> float:
-        """The share of this process in the terms of a mean over the whole batch."""
-        if self._alone:
-            return 1.0
-        return 0.0 if self._nothing else terms(self.batch) / max(terms(self._whole), 1)
+    def fraction(self, terms: Callable[[Batch], int]) -> float:
+        """The fraction of this rank in the terms of a mean over the whole batch."""
+        return 0.0 if self._empty else terms(self.batch) / max(terms(self._whole), 1)
 
     def normal(self, generator: torch.Generator, shape: torch.Size) -> Tensor:
         """Numbers from N(0, 1) for these samples, of those for the whole batch."""

@@ -22,7 +22,7 @@ from celrec.errors import CelrecError
 from celrec.offline.make_solver import make_solver
 from celrec.offline.solver import Solver, ValidationRecord
 from celrec.recommender.model import Model
-from celrec.runtime.communicator import Communicator
+from celrec.runtime.communicator import LOCAL, Communicator
 
 
 class OfflineTraining:
@@ -51,10 +51,10 @@ class OfflineTraining:
         train: Interactions,
         valid: Interactions,
         how: OfflineConfig,
-        communicator: Communicator | None = None,
+        communicator: Communicator = LOCAL,
     ) -> None:
-        """Of several `communicator`, all are given the same, and each does its share."""
-        self.model, self.how, self._communicator = model, how, communicator or Communicator.alone()
+        """All ranks of `communicator` pass the same arguments; the work is divided among them."""
+        self.model, self.how, self._communicator = model, how, communicator
         self.validation_records: list[ValidationRecord] = []
         self.grown_to: dict[str, int] | None = None
         """The clusters of each clustered table when training ended, as in `items`."""

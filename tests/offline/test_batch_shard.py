@@ -11,8 +11,9 @@ from celrec.config.building import make_model
 from celrec.config.offline import MinibatchConfig
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.offline.minibatch import MinibatchDescent
-from celrec.offline.samples import PartOfBatch
-from celrec.runtime.communicator import Communicator
+from celrec.offline.samples import BatchShard
+from celrec.runtime.communicator import LOCAL
+from tests.ranks import Rank
 
 PLANS = {
     "deepfm": {"model": "deepfm", "side": "both"},
@@ -51,7 +52,7 @@ def slopes(solver, samples, communicator):
     whole = solver._with_negatives(
         solver.samples.take(torch.arange(len(solver.samples))[:samples]), generator
     )
-    part = PartOfBatch(whole, communicator)
+    part = BatchShard(whole, communicator)
     model.draw_normal = partial(part.normal, generator)
     solver.communicator = communicator
     loss = (model.objective(part.batch) * part.weight).sum() / part.whole_weight
@@ -66,10 +67,10 @@ def slopes(solver, samples, communicator):
 @pytest.mark.parametrize("name", PLANS)
 def test_gradients_of_parts_sum_up_to_that_of_the_batch(name, samples):
     solver = solver_of(name)
-    expected, drawn = slopes(solver, samples, Communicator.alone())
+    expected, drawn = slopes(solver, samples, LOCAL)
     assert any(slope is not None and bool(slope.any()) for slope in expected.values())
     for size in (2, 5):
-        parts = [slopes(solver, samples, Communicator(rank, size)) for rank in range(size)]
+        parts = [slopes(solver, samples, Rank(rank, size)) for rank in range(size)]
         assert all(torch.equal(after, drawn) for _, after in parts)
         for key, whole in expected.items():
             found = [part[key] for part, _ in parts]
