@@ -27,7 +27,6 @@ from _timing import seconds_each
 from torch import Tensor, nn
 
 from celrec import Interactions
-from celrec.config.methods import METHODS, Request
 from celrec.data.id_map import IdMap
 from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
@@ -37,6 +36,7 @@ from celrec.embeddings.hash_gnn import HashGnn, hash_codes
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.prehash_history import HistoryPreHashEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
+from celrec.embeddings.registry import METHODS, Request
 from celrec.runtime.threads import flushed_denormals
 
 IDS, DIM, SHARE, BATCH = 1_000_000, 64, 0.01, 65_536

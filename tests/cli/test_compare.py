@@ -5,8 +5,8 @@ import pytest
 
 from celrec import Planted
 from celrec.cli.main import main
-from celrec.config.methods import METHODS
 from celrec.config.presets import PRESETS
+from celrec.embeddings.registry import METHODS
 
 
 @pytest.fixture(autouse=True)

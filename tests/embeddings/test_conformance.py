@@ -14,6 +14,7 @@ from celrec.embeddings.cce import CceEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.compositional import CompositionalEmbedding
 from celrec.embeddings.deep_hash import DeepHashEmbedding
+from celrec.embeddings.description import table_classes
 from celrec.embeddings.embedding import SharedRows
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.hash_code import HashCodeEmbedding
@@ -24,7 +25,6 @@ from celrec.embeddings.posterior import IMPOSSIBLE, PosteriorEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
 from celrec.embeddings.prehash_history import HistoryPreHashEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
-from celrec.embeddings.registry import EMBEDDINGS
 from celrec.embeddings.robe import RobeEmbedding
 from celrec.embeddings.tensor_train import TensorTrainEmbedding
 from celrec.embeddings.tree import TreeEmbedding
@@ -247,7 +247,7 @@ def by_name(makers):
 
 def test_every_method_is_here():
     assert {name: {type(make()) for make in makers} for name, makers in STATES.items()} == {
-        name: {method} for name, method in EMBEDDINGS.items()
+        name: {method} for name, method in table_classes().items()
     }
 
 
@@ -268,7 +268,7 @@ def test_a_tree_can_be_adapted_in_half_precision(make):
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16])
 def test_ids_may_be_narrower_than_the_number_of_ids(dtype):
     ids = torch.tensor([0, 7, 100])
-    for name in EMBEDDINGS:
+    for name in table_classes():
         table = large(name, ids=40_000, rows=50)
         torch.testing.assert_close(table(ids.to(dtype)), table(ids))
 
@@ -290,10 +290,10 @@ def large(name, *, ids=1000, dim=DIM, rows=1000):
         "prehash-history": lambda: anchored(HistoryPreHashEmbedding(ids, dim, rows=rows)),
         "quantised": lambda: QuantisedEmbedding(large("modulo", ids=ids, dim=dim, rows=rows)),
     }
-    return made.get(name, lambda: EMBEDDINGS[name](ids, dim, rows=rows))()
+    return made.get(name, lambda: table_classes()[name](ids, dim, rows=rows))()
 
 
-@pytest.mark.parametrize("name", EMBEDDINGS)
+@pytest.mark.parametrize("name", table_classes())
 @pytest.mark.parametrize("dim", [1, 16, 300])
 def test_vectors_have_a_norm_of_about_one_whatever_the_dimension(name, dim):
     torch.manual_seed(0)
@@ -350,7 +350,7 @@ class TestSharedRows:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in EMBEDDINGS if name not in ("biased", "personal", "quantised")]
+    "name", [name for name in table_classes() if name not in ("biased", "personal", "quantised")]
 )
 @pytest.mark.parametrize("sizes", [(0, 3), (-1, 3), (3, 0)])
 def test_sizes_have_to_be_positive(name, sizes):

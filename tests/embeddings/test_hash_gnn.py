@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from celrec import Planted, read
-from celrec.config.methods import METHODS, Request
 from celrec.embeddings import hash_gnn
 from celrec.embeddings.hash_code import HashCodeEmbedding
 from celrec.embeddings.hash_gnn import HashGnn, StraightThrough, hash_codes
+from celrec.embeddings.registry import METHODS, Request
 
 QUICK = HashGnn(dim=8, steps=30)
 LONG = HashGnn()

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.description import describe_embedding, make_embedding, smallest_description
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
-from celrec.embeddings.registry import describe_embedding, make_embedding, smallest_description
 from celrec.runtime.memory_budget import MemoryBudget
 
 MAKERS = {

@@ -17,6 +17,7 @@ from celrec.embeddings.cce import CceEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.compositional import CompositionalEmbedding
 from celrec.embeddings.deep_hash import DeepHashEmbedding
+from celrec.embeddings.description import table_classes
 from celrec.embeddings.embedding import Embedding, Traits
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.hash_code import HashCodeEmbedding
@@ -28,7 +29,6 @@ from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
 from celrec.embeddings.prehash_history import HistoryPreHashEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
-from celrec.embeddings.registry import EMBEDDINGS
 from celrec.embeddings.robe import RobeEmbedding
 from celrec.embeddings.tensor_train import TensorTrainEmbedding
 from celrec.embeddings.tree import TreeEmbedding
@@ -184,7 +184,7 @@ def by_name(names):
 
 def test_all_methods_are_here():
     made = {type(method.make(20, 4, 5)) for method in METHODS.values()}
-    assert made == set(EMBEDDINGS.values())
+    assert made == set(table_classes().values())
 
 
 @by_name(METHODS)

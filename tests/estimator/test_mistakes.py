@@ -81,7 +81,6 @@ def test_nothing_can_be_asked_before_something_was_learned(tmp_path):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"colour": "red"}, "'colour' is no option; there are embedding, compression"),
         ({"model": "gpt"}, "model must be one of nmf, mf"),
         ({"embedding": "cell"}, "embedding must be one of cel"),
         ({"model": "nmf", "loss": "ranking"}, "loss must be one of squared-error"),
@@ -147,3 +146,8 @@ def test_next_to_no_data_is_no_trouble(learn, table):
     assert len(rec.recommend(table["user"][0], with_seen=True)) >= 1
     assert len(rec.similar(table["item"][0], k=30)) == len(set(table["item"])) - 1
     assert len(rec.predict({"user": [], "item": []})["prediction"]) == 0
+
+
+def test_an_unknown_option_is_an_unexpected_argument():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
+        Recommender(colour="red")

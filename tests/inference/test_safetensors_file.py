@@ -6,8 +6,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from celrec import CelrecError
-from celrec.config.methods import METHODS
 from celrec.config.plan import Plan
+from celrec.embeddings.registry import METHODS
 from celrec.inference.graph_files import read_safetensors, write_safetensors
 from celrec.inference.scorer import Scorer
 from celrec.models.registry import MODELS

@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from celrec.config.methods import METHODS
 from celrec.config.plan import Plan
+from celrec.embeddings.registry import METHODS
 from celrec.inference.scorer import Scorer
 from celrec.models.registry import MODELS
 from tests.inference.small_models import HISTORY, events, questions, small_log, small_model

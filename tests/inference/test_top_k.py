@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from celrec import CelrecError, Planted, read
 from celrec.config import building
 from celrec.config.building import make_model
-from celrec.config.methods import METHODS
 from celrec.config.plan import Plan
 from celrec.data.seen_items import SeenItems
 from celrec.embeddings.biased import BiasedEmbedding
@@ -21,6 +20,7 @@ from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
+from celrec.embeddings.registry import METHODS
 from celrec.inference import top_k
 from celrec.inference.scores import LinearScores, NetworkScores
 from celrec.inference.top_k import TopK

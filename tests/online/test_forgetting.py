@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celrec import CelrecError
-from celrec.config.methods import METHODS
 from celrec.config.plan import Plan
+from celrec.embeddings.registry import METHODS
 from celrec.online import eviction as eviction
 from celrec.online.eviction import Eviction, IdleTime
 from celrec.online.known_ids import KnownIds

@@ -11,9 +11,9 @@ import torch
 
 from celrec import Planted
 from celrec.config.building import make_model
-from celrec.config.methods import METHODS
 from celrec.config.plan import Plan
 from celrec.data.columns import further
+from celrec.embeddings.registry import METHODS
 from celrec.errors import CelrecError
 from celrec.runs.checkpoint_folder import CheckpointFolder
 from celrec.runs.online_run import OnlineRun

@@ -13,8 +13,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from celrec.config.methods import METHODS
 from celrec.config.plan import Plan
+from celrec.embeddings.registry import METHODS
 from celrec.evaluation.comparison import CLUSTERED, Comparison, ComparisonRow
 from celrec.offline.solver import ValidationRecord, Watcher
 
@@ -51,7 +51,7 @@ def comparing(comparison: Comparison) -> Iterator[Callable[[int, Plan], Watcher]
 
 def show_methods() -> None:
     """Print the name of every method and what it is."""
-    known = {name: method.told for name, method in METHODS.items()}
+    known = {name: method.summary for name, method in METHODS.items()}
     for name, told in {**known, "prehashK": "mixtures of K rows"}.items():
         typer.echo(f"{name:12}  {told}")
 

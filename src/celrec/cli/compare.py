@@ -99,10 +99,10 @@ def embeddings(as_json: Json = False) -> None:
     Example: celrec embeddings
     """
     from celrec.cli._comparing import show_methods
-    from celrec.config.methods import METHODS
+    from celrec.embeddings.registry import METHODS
 
     if as_json:
-        typer.echo(json.dumps({name: method.told for name, method in METHODS.items()}))
+        typer.echo(json.dumps({name: method.summary for name, method in METHODS.items()}))
     else:
         show_methods()
 

@@ -1,8 +1,7 @@
 from celrec.config.building import describe_model as describe_model
 from celrec.config.building import make_model as make_model
 from celrec.config.building import rebuild_model as rebuild_model
-from celrec.config.methods import METHODS as METHODS
-from celrec.config.methods import Method as Method
+from celrec.config.options import OPTIONS as OPTIONS
 from celrec.config.picking import Picked as Picked
 from celrec.config.picking import pick as pick
 from celrec.config.plan import Plan as Plan

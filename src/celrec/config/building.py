@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from celrec.config.methods import Request, find_method
 from celrec.config.online import OnlineConfig
 from celrec.config.options import SIDES
 from celrec.config.plan import LITE, Plan
@@ -18,21 +17,21 @@ from celrec.data.id_map import UNSEEN
 from celrec.data.interactions import Interactions
 from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.description import (
+    describe_embedding,
+    make_embedding,
+    smallest_description,
+)
 from celrec.embeddings.embedding import Embedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
-from celrec.embeddings.registry import (
-    describe_embedding,
-    make_embedding,
-    smallest_description,
-)
+from celrec.embeddings.registry import Request, find_method
 from celrec.errors import CelrecError
-from celrec.models.dot_product import BiasedDotProduct, DotProduct
 from celrec.models.interaction import Interaction
 from celrec.models.losses import LOSSES, Loss, rating_and_conversion
-from celrec.models.registry import MODELS
+from celrec.models.registry import FACTORISATIONS, MODELS
 from celrec.recommender.feature_tables import FeatureTables
 from celrec.recommender.model import Model
 from celrec.runtime.memory_budget import MemoryBudget
@@ -117,11 +116,11 @@ def _recommender(
 def _interaction(plan: Plan, fields: int) -> Interaction:
     if plan.network:
         return MODELS[plan.model](plan.dim, fields)
-    return DotProduct() if plan.model == "nmf" else BiasedDotProduct()
+    return FACTORISATIONS[plan.model]()
 
 
 def _loss(plan: Plan) -> Loss:
-    if plan.model == "mmoe" and plan.positive is not None:
+    if plan.conversions and plan.positive is not None:
         return rating_and_conversion(plan.positive)
     return LOSSES[plan.loss]
 

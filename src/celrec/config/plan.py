@@ -6,20 +6,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from celrec.config.methods import find_method
 from celrec.config.offline import CLUSTERS, NOTHING, ROWS, OfflineConfig
 from celrec.config.online import OnlineConfig
 from celrec.config.options import PLAN_OPTIONS, default, find_option
 from celrec.config.presets import COMPOSED_SWEEPS, TREE, offline_presets, online_presets
 from celrec.data.interactions import Interactions
+from celrec.embeddings.registry import find_method
 from celrec.errors import CelrecError
 from celrec.models.losses import LOSSES
-from celrec.models.registry import MODELS
+from celrec.models.registry import MODELS, model_class
 
 LITE = "cel-lite"
 """The embedding that is always learned online."""
-_NO_NEGATIVES = ("din", "dien", "mmoe")
-# Items that were drawn would be in the histories of the first two; the last has ratings to learn.
 LEAST_GAIN = 1e-4
 """Of the variance of the ratings: an error that is lower by less is not better."""
 
@@ -91,13 +89,16 @@ class Plan:
             raise CelrecError(
                 "compression 'auto' chooses other clusters, frozen keeps them; leave one out"
             )
-        if self.model == "mmoe" and self.positive is None:
+        if self.conversions and self.positive is None:
             raise CelrecError(
-                "positive is missing: model 'mmoe' also learns which interactions are conversions; "
+                f"positive is missing: model {self.model!r} also learns which interactions are "
+                "conversions; "
                 "say from which target on (--positive 4)"
             )
-        if self.negatives and (self.loss == "ranking" or self.model in _NO_NEGATIVES):
-            reason = f"loss {self.loss!r}" if self.loss == "ranking" else f"model {self.model!r}"
+        pairwise = LOSSES[self.loss].pairwise
+        # Sampled items would be in histories, and have no ratings beside their conversions.
+        if self.negatives and (pairwise or self._trait("uses_history") or self.conversions):
+            reason = f"loss {self.loss!r}" if pairwise else f"model {self.model!r}"
             raise CelrecError(
                 f"negatives are not for {reason}; leave them out (loss 'ranking' draws its own)"
             )
@@ -128,10 +129,11 @@ class Plan:
         return [*offline_presets(self.model), "online"]
 
     def _losses(self) -> tuple[str, ...]:
-        if self.model == "mmoe" or not (self.network or self.online):
+        if self.conversions or not (self.network or self.online):
             return ("squared-error",)
         if self.online:
-            return ("squared-error",) if self.model == "nmf" else ("squared-error", "cross-entropy")
+            some = [name for name, loss in LOSSES.items() if not loss.pairwise]
+            return ("squared-error",) if self.model == "nmf" else tuple(some)
         return tuple(LOSSES)
 
     @property
@@ -142,7 +144,7 @@ class Plan:
     @property
     def only_positive(self) -> bool:
         """Whether the log tells only what happened, and all else is drawn at random."""
-        return self.loss == "ranking" or self.negatives > 0
+        return LOSSES[self.loss].pairwise or self.negatives > 0
 
     @property
     def factorised(self) -> bool:
@@ -163,6 +165,15 @@ class Plan:
     def network(self) -> bool:
         """Whether the model is a network."""
         return self.model in MODELS
+
+    @property
+    def conversions(self) -> bool:
+        """Whether the model predicts ratings and conversions."""
+        return self._trait("predicts_conversions")
+
+    def _trait(self, name: str) -> bool:
+        """A trait of the model's class; a registered function has none."""
+        return bool(getattr(model_class(self.model), name, False))
 
     @property
     def dim(self) -> int:
@@ -254,9 +265,9 @@ class Plan:
         for name, column in log.columns.items():
             if not len(column.ids):
                 raise CelrecError(f"column {name!r} holds no ids at all; leave it out")
-        if self.loss == "cross-entropy" and not np.isin(log.target, (0, 1)).all():
+        if LOSSES[self.loss].binary and not np.isin(log.target, (0, 1)).all():
             raise CelrecError(
-                "loss 'cross-entropy' is for targets 0 and 1; say from which target on an "
+                f"loss {self.loss!r} is for targets 0 and 1; say from which target on an "
                 "interaction is a conversion (positive, --positive 4)"
             )
 

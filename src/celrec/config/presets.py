@@ -17,6 +17,7 @@ from celrec.config.offline import (
     TreeConfig,
 )
 from celrec.config.online import OnlineClusterConfig, OnlineConfig, RowDescentConfig
+from celrec.models.registry import MODELS
 
 _PERSONAL = Schedule(steps=3000, validate_every=25)
 _SWEEPS = Schedule(
@@ -104,11 +105,13 @@ ONLINE: dict[str, dict[str, OfflineConfig]] = {
         "default": OfflineConfig(solver=_SOFT_RATINGS, schedule=_MANY_PASSES, rank=32),
         "paper": OfflineConfig(solver=_LITERAL_RATINGS, schedule=_MANY_PASSES),
     },
+    **{name: _online(rank=8) for name in ("mf", *MODELS)},
     "neumf": _online(rank=16),  # half of it is for its product
 }
-"""Presets of online training, by model and name; models that are not named here share `_online`."""
+"""Presets of online training, by model and name."""
 
 PRESETS: dict[str, dict[str, OfflineConfig]] = {
+    **{name: {"default": _SCRATCH} for name in MODELS},
     "nmf": {
         # The best that was found on validation data of MovieLens 100K and 1M.
         "default": OfflineConfig(
@@ -187,12 +190,11 @@ PRESETS: dict[str, dict[str, OfflineConfig]] = {
         )
     },
 }
-"""Presets of offline training, by model and name; networks that are not named here train from
-scratch."""
+"""Presets of offline training, by model and name."""
 
 
 def offline_presets(model: str) -> dict[str, OfflineConfig]:
-    """The presets of offline training that a model has."""
+    """The presets of offline training of a model; one that was added later trains from scratch."""
     return PRESETS.get(model, {"default": _SCRATCH})
 
 

@@ -7,6 +7,8 @@ from celrec.embeddings.clustered import ClusteredEmbedding as ClusteredEmbedding
 from celrec.embeddings.clustered_bag import ClusteredEmbeddingBag as ClusteredEmbeddingBag
 from celrec.embeddings.compositional import CompositionalEmbedding as CompositionalEmbedding
 from celrec.embeddings.deep_hash import DeepHashEmbedding as DeepHashEmbedding
+from celrec.embeddings.description import describe_embedding as describe_embedding
+from celrec.embeddings.description import make_embedding as make_embedding
 from celrec.embeddings.embedding import Embedding as Embedding
 from celrec.embeddings.embedding import Memory as Memory
 from celrec.embeddings.embedding import SharedRows as SharedRows
@@ -20,9 +22,9 @@ from celrec.embeddings.posterior import PosteriorEmbedding as PosteriorEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding as PreHashEmbedding
 from celrec.embeddings.prehash_history import HistoryPreHashEmbedding as HistoryPreHashEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding as QuantisedEmbedding
-from celrec.embeddings.registry import EMBEDDINGS as EMBEDDINGS
-from celrec.embeddings.registry import describe_embedding as describe_embedding
-from celrec.embeddings.registry import make_embedding as make_embedding
+from celrec.embeddings.registry import METHODS as METHODS
+from celrec.embeddings.registry import Method as Method
+from celrec.embeddings.registry import Request as Request
 from celrec.embeddings.robe import RobeEmbedding as RobeEmbedding
 from celrec.embeddings.tensor_train import TensorTrainEmbedding as TensorTrainEmbedding
 from celrec.embeddings.tree import TreeEmbedding as TreeEmbedding

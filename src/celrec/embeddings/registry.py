@@ -1,12 +1,21 @@
-"""The registry of embedding methods, and their descriptions as JSON."""
+"""All embedding methods by name.
+
+A method that is added to `METHODS` is known to the command line, the estimator and comparisons,
+and its tables are saved in run folders.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
+import torch
+from torch import Tensor
+
+from celrec.data.interactions import Interactions
 from celrec.embeddings.adaptive import AdaptiveEmbedding
-from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.binary_code import BinaryCodeEmbedding
 from celrec.embeddings.cafe import CafeEmbedding
 from celrec.embeddings.cce import CceEmbedding
@@ -16,90 +25,259 @@ from celrec.embeddings.deep_hash import DeepHashEmbedding
 from celrec.embeddings.embedding import Embedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.hash_code import HashCodeEmbedding
-from celrec.embeddings.mixed import MixedEmbedding
+from celrec.embeddings.hash_gnn import hash_codes
 from celrec.embeddings.modulo import ModuloEmbedding
-from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
-from celrec.embeddings.prehash_history import HistoryPreHashEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.embeddings.robe import RobeEmbedding
 from celrec.embeddings.tensor_train import TensorTrainEmbedding
 from celrec.embeddings.tree import TreeEmbedding
 from celrec.errors import CelrecError
 
-EMBEDDINGS: dict[str, Callable[..., Embedding]] = {
-    "adaptive": AdaptiveEmbedding,
-    "biased": BiasedEmbedding,
-    "binary-code": BinaryCodeEmbedding,
-    "cafe": CafeEmbedding,
-    "cce": CceEmbedding,
-    "cel": ClusteredEmbedding,
-    "compositional": CompositionalEmbedding,
-    "deep-hash": DeepHashEmbedding,
-    "full": FullEmbedding,
-    "hash-code": HashCodeEmbedding,
-    "mixed": MixedEmbedding,
-    "modulo": ModuloEmbedding,
-    "personal": PersonalEmbedding,
-    "posterior": PosteriorEmbedding,
-    "prehash": PreHashEmbedding,
-    "prehash-history": HistoryPreHashEmbedding,
-    "quantised": QuantisedEmbedding,
-    "robe": RobeEmbedding,
-    "tensor-train": TensorTrainEmbedding,
-    "tree": TreeEmbedding,
-}
-_NAMES: dict[object, str] = {method: name for name, method in EMBEDDINGS.items()}
+
+class Request(NamedTuple):
+    """What a table is made for."""
+
+    log: Interactions
+    """What it will be trained on."""
+    side: str
+    """`users`, `items` or the name of a further column."""
+    ids: int
+    dim: int
+    rows: int
+    seed: int
+
+    @property
+    def counts(self) -> Tensor:
+        """The interactions of each id."""
+        known = {"users": self.log.user_counts, "items": self.log.item_counts}
+        known |= {name: column.counts for name, column in self.log.columns.items()}
+        counts = np.zeros(self.ids, np.int64)
+        counts[: len(known[self.side])] = known[self.side][: self.ids]
+        return torch.from_numpy(counts)
+
+    @property
+    def warmest(self) -> Tensor:
+        """All ids, those with the most interactions first."""
+        return self.counts.argsort(descending=True, stable=True)
 
 
-def describe_embedding(table: Embedding) -> dict[str, Any]:
-    """The method and the constructor arguments of a table, as JSON values.
+@dataclass(frozen=True, slots=True)
+class Method:
+    """An embedding method: what it is, and how its tables are made."""
 
-    >>> describe_embedding(ModuloEmbedding(100, 8, rows=10))["method"]
-    'modulo'
-    """
-    if type(table) not in _NAMES:
+    summary: str
+    """In a few words."""
+    kind: Callable[..., Embedding]
+    """The class of its tables."""
+    maker: Callable[[Request], Embedding] | None = None
+    """Makes a table; None: the class is called with `rows` and `seed`."""
+    tree: bool = False
+    """Whether it has a solver of its own for factorisations."""
+    composed: bool = False
+    """Whether ids do not have one row each, or gradients decide which row they have."""
+    compressed: bool = True
+    """Whether it has a number of rows as a budget."""
+    name_in_files: str | None = None
+    """What descriptions in run folders call the class, if that is not the method's name."""
+
+    def make(self, request: Request) -> Embedding:
+        """A table for a log."""
+        if self.maker is not None:
+            return self.maker(request)
+        return self.kind(request.ids, request.dim, rows=request.rows, seed=request.seed)
+
+
+def _full(request: Request) -> FullEmbedding:
+    return FullEmbedding(request.ids, request.dim)
+
+
+def _skipping(request: Request) -> BinaryCodeEmbedding:
+    return BinaryCodeEmbedding(
+        request.ids, request.dim, rows=request.rows, seed=request.seed, split="skip"
+    )
+
+
+def _adaptive(request: Request) -> AdaptiveEmbedding:
+    table = AdaptiveEmbedding(request.ids, request.dim, rows=request.rows, seed=request.seed)
+    table.promote(request.warmest[: table.private_rows])
+    return table
+
+
+def _binary_code_of_ids(request: Request) -> BinaryCodeEmbedding:
+    if request.side not in ("users", "items"):
+        raise CelrecError(f"embedding 'bh-ids' is for users and items, not {request.side!r}")
+    ids = (request.log.user_ids if request.side == "users" else request.log.item_ids).ids
+    if not ids.dtype.is_integer():
         raise CelrecError(
-            f"table must be of a method among {', '.join(EMBEDDINGS)}, not {type(table).__name__}"
+            "embedding 'bh-ids' takes the bits of integer ids, and these are strings; take 'bh'"
         )
-    settings = {
-        name: describe_embedding(value) if isinstance(value, Embedding) else value
-        for name, value in table.settings().items()
-    }
-    return {"method": _NAMES[type(table)], **settings}
+    table = BinaryCodeEmbedding(
+        request.ids, request.dim, rows=request.rows, seed=request.seed, numbered=True
+    )
+    # Their places in ascending order, since ids may be larger than there are bits for.
+    table.set_numbers(torch.from_numpy(ids[: request.ids].to_numpy().argsort().argsort()))
+    return table
 
 
-def make_embedding(description: dict[str, Any]) -> Embedding:
-    """A new table from a description made by `describe_embedding`.
+def _prehash(k: int | None) -> Callable[[Request], PreHashEmbedding]:
+    def make(request: Request) -> PreHashEmbedding:
+        table = PreHashEmbedding(
+            request.ids, request.dim, rows=request.rows, k=k, seed=request.seed
+        )
+        table.bind(request.warmest)
+        return table
 
-    >>> make_embedding(describe_embedding(ModuloEmbedding(100, 8, rows=10)))
-    ModuloEmbedding(100, 8)
+    return make
+
+
+def _hash_gnn(request: Request) -> HashCodeEmbedding:
+    if request.side not in ("users", "items"):
+        raise CelrecError(
+            f"embedding 'hashgnn' is for users and items, not for column {request.side!r}"
+        )
+    table = HashCodeEmbedding(request.ids, request.dim, rows=request.rows)
+    bits, table.preparation_bytes = hash_codes(
+        request.log, request.side, request.rows, request.seed
+    )
+    table.set_codes(bits, request.counts)
+    return table
+
+
+def _tree(*, root: bool, share: bool) -> Callable[[Request], TreeEmbedding]:
+    def make(request: Request) -> TreeEmbedding:
+        return TreeEmbedding(request.ids, request.dim, rows=request.rows, root=root, share=share)
+
+    return make
+
+
+METHODS: dict[str, Method] = {
+    # Its clusters come from the plan, so `building` makes its tables.
+    "cel": Method("rows shared in clusters that split and re-form", ClusteredEmbedding, _full),
+    "cel-int8": Method(
+        "the same, in rows of eight bits", QuantisedEmbedding, _full, name_in_files="quantised"
+    ),
+    "cel-lite": Method(
+        "the same, learned online, between rows while little is known",
+        PosteriorEmbedding,
+        _full,
+        name_in_files="posterior",
+    ),
+    "full": Method("a row for each id", FullEmbedding, _full, compressed=False),
+    "int8": Method(
+        "a row of eight bits for each id",
+        QuantisedEmbedding,
+        lambda request: QuantisedEmbedding(_full(request), seed=request.seed),
+        compressed=False,
+        name_in_files="quantised",
+    ),
+    "modulo": Method("rows shared by chance: the hashing trick", ModuloEmbedding),
+    "bh": Method(
+        "sums of rows that the bits of a hash choose: binary codes",
+        BinaryCodeEmbedding,
+        composed=True,
+        name_in_files="binary-code",
+    ),
+    "bh-skip": Method(
+        "the same, bits dealt out in turn",
+        BinaryCodeEmbedding,
+        _skipping,
+        composed=True,
+        name_in_files="binary-code",
+    ),
+    "bh-ids": Method(
+        "the same, bits of the place of an integer id among all",
+        BinaryCodeEmbedding,
+        _binary_code_of_ids,
+        composed=True,
+        name_in_files="binary-code",
+    ),
+    "ae": Method(
+        "rows of their own for warm ids, others by chance: adaptive",
+        AdaptiveEmbedding,
+        _adaptive,
+        name_in_files="adaptive",
+    ),
+    "hashgnn": Method(
+        "rows shared by codes from a network on the graph: HashGNN",
+        HashCodeEmbedding,
+        _hash_gnn,
+        name_in_files="hash-code",
+    ),
+    "prehash4": Method(
+        "mixtures of 4 rows: PreHash",
+        PreHashEmbedding,
+        _prehash(4),
+        composed=True,
+        name_in_files="prehash",
+    ),
+    "prehash": Method(
+        "mixtures of all rows: PreHash", PreHashEmbedding, _prehash(None), composed=True
+    ),
+    "etree": Method(
+        "rows of a tree that a full table was drawn to: eTree",
+        TreeEmbedding,
+        _tree(root=True, share=True),
+        tree=True,
+        name_in_files="tree",
+    ),
+    "etree-leaves": Method(
+        "that full table",
+        TreeEmbedding,
+        _tree(root=True, share=False),
+        tree=True,
+        name_in_files="tree",
+    ),
+    "jnkm": Method(
+        "centres that a full table was drawn to: JNKM",
+        TreeEmbedding,
+        _tree(root=False, share=True),
+        tree=True,
+        name_in_files="tree",
+    ),
+    "jnkm-leaves": Method(
+        "that full table",
+        TreeEmbedding,
+        _tree(root=False, share=False),
+        tree=True,
+        name_in_files="tree",
+    ),
+    "qr": Method(
+        "products of rows, by quotient and remainder: QR",
+        CompositionalEmbedding,
+        composed=True,
+        name_in_files="compositional",
+    ),
+    "cce": Method(
+        "sums of a cluster's row and a hashed one, by column: CCE", CceEmbedding, composed=True
+    ),
+    "robe": Method("pieces of one array: ROBE", RobeEmbedding, composed=True),
+    "tt": Method(
+        "products of small matrices: TT-Rec",
+        TensorTrainEmbedding,
+        composed=True,
+        name_in_files="tensor-train",
+    ),
+    "dhe": Method(
+        "a network on hashes: DHE", DeepHashEmbedding, composed=True, name_in_files="deep-hash"
+    ),
+    "cafe": Method(
+        "rows of their own for ids with large gradients: CAFE", CafeEmbedding, composed=True
+    ),
+}
+
+
+def find_method(name: str) -> Method:
+    """The method of that name; `prehash16` and the like are mixtures of so many rows.
+
+    >>> find_method("prehash16").summary
+    'mixtures of 16 rows'
     """
-    settings = {
-        name: make_embedding(value) if isinstance(value, dict) else value
-        for name, value in description.items()
-        if name != "method"
-    }
-    method = description.get("method")
-    if method not in EMBEDDINGS:
-        raise CelrecError(f"method must be one of {', '.join(EMBEDDINGS)}, not {method!r}")
-    return EMBEDDINGS[method](**settings)
-
-
-def smallest_description(description: dict[str, Any]) -> dict[str, Any]:
-    """The description with the fewest ids, for methods that resize when a state is loaded.
-
-    So memory for all ids is allocated once, when the state is loaded.
-
-    >>> smallest_description(describe_embedding(FullEmbedding(100, 8)))["num_embeddings"]
-    1
-    """
-    match description:
-        case {"method": "full" | "posterior", "padding_idx": None}:
-            return {**description, "num_embeddings": 1}
-        case {"method": "cel", "padding_idx": None, "max_clusters": clusters}:
-            return {**description, "num_embeddings": clusters}
-        case {"method": "personal", "shared": shared}:
-            return {**description, "shared": smallest_description(shared), "rows": 0}
-    return description
+    if name in METHODS:
+        return METHODS[name]
+    k = name.removeprefix("prehash")
+    if k != name and k.isdecimal() and int(k) > 0:
+        summary = f"mixtures of {int(k)} rows"
+        return Method(summary, PreHashEmbedding, _prehash(int(k)), composed=True)
+    raise CelrecError(f"embedding must be one of {', '.join(METHODS)}, not {name!r}")

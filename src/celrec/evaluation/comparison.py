@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from celrec.config.methods import find_method
 from celrec.config.options import SIDES
 from celrec.config.plan import Plan
 from celrec.data.interactions import Interactions
 from celrec.data.split import Split
+from celrec.embeddings.registry import find_method
 from celrec.errors import CelrecError
 from celrec.evaluation.cell_file import CellFile
 from celrec.evaluation.cluster_diagnostics import diagnose
@@ -40,7 +40,7 @@ def measure(
     found: dict[str, float | None] = asdict(Accuracy.of(model.predict(log), log, item_counts))
     if plan.only_positive:
         found |= dict.fromkeys(("mse", "mse_cold", "mse_warm"))
-    if plan.model == "mmoe" and plan.positive is not None:
+    if plan.conversions and plan.positive is not None:
         converted = log.target >= plan.positive
         both = converted.any() and not converted.all()
         outputs = model.outputs(log)[..., 1]

@@ -70,6 +70,8 @@ class Interaction(nn.Module, ABC):
     """Whether it is the dot product of the vectors, with their `extra_columns` as biases."""
     uses_history: ClassVar[bool] = False
     """Whether `forward` needs a history."""
+    predicts_conversions: ClassVar[bool] = False
+    """Whether the last axis of predictions has two tasks: a rating, and a conversion."""
     wants_negatives: ClassVar[bool] = False
     """Whether the model has an `auxiliary` loss, which needs negative samples."""
 

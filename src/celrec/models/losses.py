@@ -19,6 +19,10 @@ class Loss(NamedTuple):
     """The predictions of outputs, on the scale of the targets."""
     output: Callable[[float], float]
     """The best constant output for targets with the given mean."""
+    pairwise: bool = False
+    """Whether it compares an interaction with another item, in place of a target."""
+    binary: bool = False
+    """Whether targets must be 0 or 1."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Loss:
         """Itself: a model that is copied keeps its loss."""
@@ -65,7 +69,7 @@ def _logit(mean: float) -> float:
 
 LOSSES = {
     "squared-error": Loss(squared_error, _unchanged, float),
-    "cross-entropy": Loss(cross_entropy, Tensor.sigmoid, _logit),
-    "ranking": Loss(ranking, _unchanged, lambda _: 0.0),
+    "cross-entropy": Loss(cross_entropy, Tensor.sigmoid, _logit, binary=True),
+    "ranking": Loss(ranking, _unchanged, lambda _: 0.0, pairwise=True),
 }
 """Losses by name."""

@@ -21,6 +21,8 @@ class MMoE(Interaction):
     torch.Size([7, 50, 2])
     """
 
+    predicts_conversions = True
+
     def __init__(
         self,
         dim: int,

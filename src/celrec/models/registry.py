@@ -35,6 +35,11 @@ def model_names() -> list[str]:
     return [*FACTORISATIONS, *MODELS]
 
 
+def model_class(name: str) -> type[Interaction] | Callable[[int, int], Interaction]:
+    """What a registered model is made by, which has the class's traits, such as `uses_history`."""
+    return FACTORISATIONS[name] if name in FACTORISATIONS else MODELS[name]
+
+
 def model_summaries() -> dict[str, str]:
     """The first line of each model's docstring.
 

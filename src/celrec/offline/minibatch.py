@@ -20,7 +20,6 @@ from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.embedding import SharedRows
 from celrec.embeddings.full import FullEmbedding
-from celrec.models.losses import LOSSES
 from celrec.offline.log_evidence import LogEvidence
 from celrec.offline.samples import BatchShard, Samples
 from celrec.offline.solver import Solver
@@ -57,7 +56,7 @@ class MinibatchDescent(Solver):
         model.remember(log)
         self.samples = Samples(model, log)
         self._rounds = 0
-        self._negatives = Negatives(log) if model.loss is LOSSES["ranking"] else None
+        self._negatives = Negatives(log) if model.loss.pairwise else None
         self.optimizer = torch.optim.Adam(model.parameters(), lr=how.learning_rate, fused=True)
         self._counts = {
             side: _lookups(log, side, table)

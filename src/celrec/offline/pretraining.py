@@ -7,9 +7,9 @@ import copy
 import torch
 from torch import Tensor
 
+from celrec.embeddings.description import describe_embedding, make_embedding
 from celrec.embeddings.embedding import SharedRows
 from celrec.embeddings.quantised import QuantisedEmbedding
-from celrec.embeddings.registry import describe_embedding, make_embedding
 from celrec.recommender.model import Model
 
 _SPREAD = 0.05

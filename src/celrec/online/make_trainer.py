@@ -11,7 +11,6 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.embedding import SharedRows
 from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
-from celrec.models.losses import LOSSES
 from celrec.online.hard_clusters import HardClusterTrainer
 from celrec.online.mixtures import MixtureTrainer
 from celrec.online.personal import PersonalTableTrainer
@@ -52,7 +51,7 @@ def make_trainer(
                 place,
                 len(tables),
                 moments=config.replay or model.history_length > 0,
-                conversions=model.loss is LOSSES["cross-entropy"],
+                conversions=model.loss.binary,
                 seed=config.seed,
                 budget=budget,
             )

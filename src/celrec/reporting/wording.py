@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from celrec.config.methods import find_method
 from celrec.config.options import SIDES
 from celrec.config.plan import LITE, Plan
+from celrec.embeddings.registry import find_method
 from celrec.reporting.numbers import whole
 from celrec.runs.run_folder import Run
 
@@ -60,13 +60,13 @@ def headline(run: Run) -> str:
 def plan_words(run: Run) -> list[tuple[str, str]]:
     """Terms, and what is to be said of each."""
     plan, source, result = run.plan, run.source, run.result
-    told = find_method(plan.embedding).told
+    told = find_method(plan.embedding).summary
     if told.startswith("the same"):  # as the one before it in the list
-        told = told.replace("the same", find_method("cel").told, 1)
+        told = told.replace("the same", find_method("cel").summary, 1)
     words = [
         ("Data", _data(run)),
         ("Test part", _test_part(run)),
-        ("Model", f"{_MODELS[plan.model]}, rows of {whole(plan.dim)} numbers"),
+        ("Model", f"{_MODELS.get(plan.model, plan.model)}, rows of {whole(plan.dim)} numbers"),
         ("Embedding", f"{method_name(plan)}: {told}"),
         ("Compressed", _compression(run)),
         ("Loss", _loss(plan)),
@@ -112,9 +112,9 @@ def _compression(run: Run) -> str:
 
 
 def _loss(plan: Plan) -> str:
-    if plan.model == "mmoe":
+    if plan.conversions:
         return f"squared error, and cross-entropy of targets from {plan.positive:g} on"
-    words = _LOSSES[plan.loss]
+    words = _LOSSES.get(plan.loss, plan.loss)
     if plan.positive is not None:
         words += f"; targets from {plan.positive:g} on are conversions"
     if plan.negatives:

@@ -13,6 +13,7 @@ from celrec.embeddings.cce import CceEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.compositional import CompositionalEmbedding
 from celrec.embeddings.deep_hash import DeepHashEmbedding
+from celrec.embeddings.description import describe_embedding, make_embedding, table_classes
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.hash_code import HashCodeEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
@@ -22,7 +23,6 @@ from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
 from celrec.embeddings.prehash_history import HistoryPreHashEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
-from celrec.embeddings.registry import EMBEDDINGS, describe_embedding, make_embedding
 from celrec.embeddings.robe import RobeEmbedding
 from celrec.embeddings.tensor_train import TensorTrainEmbedding
 from celrec.embeddings.tree import TreeEmbedding
@@ -255,7 +255,7 @@ def table(request):
 
 
 def test_every_method_is_tried_here():
-    assert list(METHODS) == list(EMBEDDINGS)
+    assert list(METHODS) == list(table_classes())
     assert {*SETTINGS, *WRAPPERS} == set(MAKERS)
 
 
@@ -298,12 +298,12 @@ def test_a_description_is_the_name_of_the_method_and_its_settings():
     }
 
 
-@pytest.mark.parametrize("name", EMBEDDINGS)
+@pytest.mark.parametrize("name", table_classes())
 def test_every_method_is_described_by_its_own_name(name):
     for make in METHODS[name]:
         description = describe_embedding(make())
         assert description["method"] == name
-        assert type(make_embedding(description)) is EMBEDDINGS[name]
+        assert type(make_embedding(description)) is table_classes()[name]
 
 
 def test_a_table_made_from_a_description_has_the_same_one(table):
@@ -342,7 +342,7 @@ def test_a_table_that_has_grown_is_described_as_it_is_now(make):
 @pytest.mark.parametrize("method", ["nonsense", "Full", "", None, 3])
 def test_an_unknown_method_is_told(method):
     description = {**describe_embedding(full()), "method": method}
-    complaint = f"method must be one of {', '.join(EMBEDDINGS)}, not {method!r}"
+    complaint = f"method must be one of {', '.join(table_classes())}, not {method!r}"
     with pytest.raises(CelrecError) as told:
         make_embedding(description)
     assert str(told.value) == complaint

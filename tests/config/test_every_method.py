@@ -10,16 +10,16 @@ import pytest
 import torch
 
 from celrec import CelrecError, Plan, Planted, Split, fit, read
-from celrec.config import methods as methods_module
 from celrec.config import plan as plan_module
 from celrec.config.building import make_model
-from celrec.config.methods import METHODS, Request
 from celrec.config.presets import ONLINE, PRESETS
+from celrec.embeddings import registry as methods_module
 from celrec.embeddings.biased import BiasedEmbedding
+from celrec.embeddings.description import describe_embedding, make_embedding
 from celrec.embeddings.embedding import Traits
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.hash_gnn import HashGnn, hash_codes
-from celrec.embeddings.registry import describe_embedding, make_embedding
+from celrec.embeddings.registry import METHODS, Request
 from celrec.offline.checkpoint import Checkpoint
 from celrec.runs.run_folder import load_run, save_run
 
@@ -112,7 +112,7 @@ def test_a_table_keeps_its_budget_or_says_by_how_much_it_is_larger(name, side, r
 @pytest.mark.parametrize("name", METHODS)
 def test_what_a_method_claims_of_itself_is_true_of_the_table_that_it_makes(name):
     table = make(name)
-    assert METHODS[name].told
+    assert METHODS[name].summary
     assert isinstance(table.traits, Traits)
     grown = copy.deepcopy(table)
     if table.traits.incremental:
