@@ -88,14 +88,14 @@ def test_other_algorithms_of_checksums_are_understood(publisher, destination):
     assert destination.read_bytes() == CONTENT
 
 
-def test_a_wrong_checksum_is_told_and_leaves_nothing(publisher, destination):
+def test_a_wrong_checksum_is_reported_and_leaves_nothing(publisher, destination):
     url = publisher.publish("file.bin", OTHER)
-    with pytest.raises(DownloadError) as told:
+    with pytest.raises(DownloadError) as error:
         get(url, destination, checksum=SHA256)
     got = "sha256:" + hashlib.sha256(OTHER).hexdigest()
-    assert url in str(told.value)
-    assert f"expected {SHA256}" in str(told.value)
-    assert f"got {got}" in str(told.value)
+    assert url in str(error.value)
+    assert f"expected {SHA256}" in str(error.value)
+    assert f"got {got}" in str(error.value)
     assert left_beside(destination) == []
 
 
@@ -155,10 +155,10 @@ def test_a_killed_download_is_taken_up_by_the_next_process(publisher, destinatio
 
 @pytest.mark.usefixtures("stalled_child")
 def test_two_processes_do_not_fetch_one_file_at_once(publisher, destination):
-    with pytest.raises(CelrecError, match="another process is fetching this file") as told:
+    with pytest.raises(CelrecError, match="another process is fetching this file") as error:
         get(publisher.url("file.bin"), destination)
-    assert not isinstance(told.value, DownloadError)  # another source would be no help
-    assert str(part_of(destination)) in str(told.value)
+    assert not isinstance(error.value, DownloadError)  # another source would be no help
+    assert str(part_of(destination)) in str(error.value)
     assert part_of(destination).read_bytes() == CONTENT[: 3 * CHUNK]
     assert len(publisher.requests) == 1
 
@@ -218,12 +218,12 @@ def test_an_answer_that_does_not_say_its_length_will_do(publisher, destination):
 
 
 @pytest.mark.parametrize("status", [403, 404, 410])
-def test_a_refusal_is_told_at_once(publisher, destination, status):
+def test_a_refusal_is_reported_at_once(publisher, destination, status):
     url = publisher.publish("file.bin", CONTENT)
     publisher.files["file.bin"].failures.append(status)
-    with pytest.raises(DownloadError, match=f"the server answers {status}") as told:
+    with pytest.raises(DownloadError, match=f"the server answers {status}") as error:
         get(url, destination)
-    assert url in str(told.value)
+    assert url in str(error.value)
     assert len(publisher.requests) == 1
     assert left_beside(destination) == []
 
@@ -252,9 +252,9 @@ def test_a_server_in_trouble_is_asked_again(publisher, destination):
 def test_a_server_that_stays_in_trouble_is_given_up(publisher, destination):
     url = publisher.publish("file.bin", CONTENT)
     publisher.files["file.bin"].failures.extend([500] * 100)
-    with pytest.raises(DownloadError, match="cannot be reached") as told:
+    with pytest.raises(DownloadError, match="cannot be reached") as error:
         get(url, destination)
-    assert url in str(told.value)
+    assert url in str(error.value)
     assert len(publisher.requests) == 5
 
 
@@ -268,12 +268,12 @@ def test_a_server_that_never_gets_further_is_given_up(publisher, destination):
     assert len(publisher.requests) < 10
 
 
-def test_a_connection_that_is_refused_is_told_at_once(destination, closed_port):
+def test_a_connection_that_is_refused_is_reported_at_once(destination, closed_port):
     url = f"http://127.0.0.1:{closed_port}/file.bin"
-    with pytest.raises(DownloadError, match="refused") as told:
+    with pytest.raises(DownloadError, match="refused") as error:
         # To wait this long is an OverflowError at once, so a single wait would fail the test.
         download(url, destination, patience=1e12)
-    assert url in str(told.value)
+    assert url in str(error.value)
     assert left_beside(destination) == []
 
 
@@ -306,15 +306,15 @@ def test_a_failed_download_leaves_an_older_file_alone(publisher, destination):
     assert destination.read_bytes() == b"older"
 
 
-def test_a_folder_that_cannot_be_written_to_is_told(publisher, tmp_path):
+def test_a_folder_that_cannot_be_written_to_is_reported(publisher, tmp_path):
     url = publisher.publish("file.bin", CONTENT)
     # A folder without permissions would not stop a test that runs as root; this stops anybody.
     (tmp_path / "file.txt").write_text("no folder")
     folder = tmp_path / "file.txt/sub"
-    with pytest.raises(CelrecError, match="CELREC_CACHE") as told:
+    with pytest.raises(CelrecError, match="CELREC_CACHE") as error:
         get(url, folder / "file.bin")
-    assert str(folder) in str(told.value)
-    assert not isinstance(told.value, DownloadError)
+    assert str(folder) in str(error.value)
+    assert not isinstance(error.value, DownloadError)
     assert publisher.requests == []
 
 

@@ -142,7 +142,7 @@ def test_like_must_know_the_column():
 # Names.
 
 
-def test_a_column_that_is_not_there_is_told(tmp_path):
+def test_a_column_that_is_not_there_is_reported(tmp_path):
     (tmp_path / "log.csv").write_text(text())
     for source in (ROWS, tmp_path / "log.csv"):
         with pytest.raises(CelrecError, match="no column 'brand'; the columns are 'user', 'item'"):
@@ -217,7 +217,7 @@ def test_columns_cannot_be_changed_and_leave_the_callers_array_alone():
     assert column.values.dtype == np.int32
 
 
-def test_a_column_of_another_length_is_told():
+def test_a_column_of_another_length_is_reported():
     log = read(ROWS, columns=["shop"])
     with pytest.raises(CelrecError, match=r"column 'shop' has shape \(3,\), but user has \(4,\)"):
         replace(log, columns={"shop": log.columns["shop"][:3]})

@@ -30,7 +30,7 @@ def test_numbers_in_a_parquet_file_are_numbers_and_all_kinds_find_their_ids(tmp_
 
 @pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.parquet"])
 @pytest.mark.parametrize("content", [None, b"", b"\xff\xfe\x00\x01\n\xff", b"header\n", "folder"])
-def test_what_cannot_be_read_is_told_in_one_line(tmp_path, name, content):
+def test_what_cannot_be_read_is_reported_in_one_line(tmp_path, name, content):
     path = tmp_path / name
     if content == "folder":
         path.mkdir()
@@ -39,7 +39,7 @@ def test_what_cannot_be_read_is_told_in_one_line(tmp_path, name, content):
     if (name, content) == ("a.txt", b"header\n"):
         assert read_id_file(path).to_list() == ["header"]
         return
-    with pytest.raises(CelrecError) as told:
+    with pytest.raises(CelrecError) as message:
         read_id_file(path)
-    assert str(told.value).startswith(f"{path}: ")
-    assert "\n" not in str(told.value)
+    assert str(message.value).startswith(f"{path}: ")
+    assert "\n" not in str(message.value)

@@ -179,7 +179,7 @@ def test_an_empty_map_holds_nothing(tmp_path):
     assert loaded.encode(["a"]).tolist() == [UNSEEN]
 
 
-def test_a_truncated_file_is_told_and_so_is_a_missing_one(tmp_path):
+def test_a_truncated_file_is_reported_and_so_is_a_missing_one(tmp_path):
     path = tmp_path / "ids.parquet"
     IdMap(range(1000)).save(path)
     path.write_bytes(path.read_bytes()[:-40])

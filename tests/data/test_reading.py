@@ -151,7 +151,7 @@ def test_times_in_tables():
     base = {"user": [1], "item": [1], "rating": [1.0]}
     for value in (date(2020, 1, 1), datetime(2020, 1, 1), "2020-01-01"):
         assert read({**base, "time": [value]}).timestamp.tolist() == [1577836800_000000]
-    with pytest.raises(CelrecError, match="no time"):
+    with pytest.raises(CelrecError, match="not a time"):
         read({**base, "time": [[1]]})
 
 
@@ -274,7 +274,7 @@ def test_a_quote_that_is_never_closed_is_found(tmp_path, monkeypatch):
         read(write(tmp_path / "log.csv", text))
 
 
-def test_damaged_archives_are_told(tmp_path):
+def test_damaged_archives_are_reported(tmp_path):
     whole = gzip.compress(csv_text().encode() * 1000)
     for damaged in (whole[:-20], whole[:40] + b"\0\0\0\0" + whole[44:]):
         with pytest.raises(CelrecError, match="damaged archive"):
@@ -298,14 +298,14 @@ def test_archives_with_several_files_need_a_path(tmp_path):
     assert_is_rows(read(tmp_path / "two.zip/b.csv"))
 
 
-def test_a_damaged_parquet_file_is_told(tmp_path):
+def test_a_damaged_parquet_file_is_reported(tmp_path):
     FRAME.write_parquet(tmp_path / "log.parquet")
     content = (tmp_path / "log.parquet").read_bytes()
     with pytest.raises(CelrecError, match="damaged parquet"):
         read(write(tmp_path / "log.parquet", content[:-30]))
 
 
-def test_missing_files_folders_and_other_things_are_told(tmp_path):
+def test_missing_files_folders_and_other_things_are_reported(tmp_path):
     with pytest.raises(CelrecError, match="no such file"):
         read(tmp_path / "absent.csv")
     with pytest.raises(CelrecError, match="is a folder"):
@@ -316,7 +316,7 @@ def test_missing_files_folders_and_other_things_are_told(tmp_path):
         read({"user": [1, 2], "item": [1]})
 
 
-def test_wrong_column_names_are_told():
+def test_wrong_column_names_are_reported():
     with pytest.raises(CelrecError, match="no column 'sku' for the item; the columns are"):
         read(FRAME, item="sku")
     with pytest.raises(CelrecError, match="two roles"):

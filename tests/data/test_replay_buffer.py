@@ -409,5 +409,7 @@ def test_no_state_at_all_is_refused():
 def test_a_folder_that_cannot_be_written_is_explained(tmp_path):
     file = Path(tmp_path, "file")
     file.touch()
-    with pytest.raises(CelrecError, match=r"^memory: files in .*file.* nothing can be written"):
+    with pytest.raises(
+        CelrecError, match=r"^memory: arrays .* files in .*file.* nothing can be written"
+    ):
         ReplayBuffer(2, PAIR, ids=1, budget=MemoryBudget(0, file))

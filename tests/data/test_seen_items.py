@@ -90,15 +90,15 @@ def test_memory_is_bounded_where_only_the_latest_count():
     assert 12 <= all_of_them.nbytes / 400_000 < 14
 
 
-def test_mistakes_are_told():
+def test_mistakes_are_reported():
     seen = SeenItems()
-    for wrong, told in (
+    for wrong, message in (
         (lambda: SeenItems(0), "latest must be positive, not 0"),
         (lambda: seen.add([1], [1, 2]), "items: 2 for 1 users; pass pairs"),
         (lambda: seen.add([1.5], [1]), "users must be a flat array of integers, not float64"),
         (lambda: seen.of([[1]]), r"users must be a flat array of integers, not int64 of shape"),
     ):
-        with pytest.raises(CelrecError, match=told):
+        with pytest.raises(CelrecError, match=message):
             wrong()
     assert len(seen) == 0
 

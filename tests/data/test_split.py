@@ -130,6 +130,6 @@ def test_a_split_can_be_named():
 
 
 @pytest.mark.parametrize("name", ["", "2", "a/b", "1/5/", "-1/5"])
-def test_a_name_that_cannot_be_read_is_told(name):
+def test_a_name_that_cannot_be_read_is_reported(name):
     with pytest.raises(CelrecError, match="fold must look like 1/5"):
         Split.named(numbered(10), name)

@@ -34,8 +34,8 @@ def test_a_column_is_added_or_replaced(kind):
 
 
 def test_columns_in_a_dict_stay_one():
-    told = with_column({"id": ["a", "b"]}, "more", pl.Series([1, 2]))
-    assert told == {"id": ["a", "b"], "more": [1, 2]}
+    message = with_column({"id": ["a", "b"]}, "more", pl.Series([1, 2]))
+    assert message == {"id": ["a", "b"], "more": [1, 2]}
 
 
 def test_anything_else_is_answered_in_polars():
@@ -44,12 +44,12 @@ def test_anything_else_is_answered_in_polars():
 
 
 @pytest.mark.parametrize("table", [3, None, [1, 2], pd.Series([1])])
-def test_what_is_no_table_is_told(table):
+def test_what_is_no_table_is_reported(table):
     with pytest.raises(CelrecError, match="pairs: expected a path or a polars"):
         as_polars(table, "pairs")
 
 
-def test_columns_of_other_lengths_are_told_in_one_line():
+def test_columns_of_other_lengths_are_reported_in_one_line():
     with pytest.raises(CelrecError, match="pairs: cannot turn this table into columns") as error:
         as_polars({"a": [1], "b": [1, 2]}, "pairs")
     assert "\n" not in str(error.value)

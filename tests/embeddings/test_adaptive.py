@@ -87,7 +87,7 @@ def test_the_state_of_the_optimiser_goes_along(make):
 
 
 @pytest.mark.parametrize(
-    ("ids", "told"),
+    ("ids", "message"),
     [
         ([7], "7 is unknown or has a private row already"),
         ([1, IDS], f"{IDS} is unknown"),
@@ -96,10 +96,10 @@ def test_the_state_of_the_optimiser_goes_along(make):
         ([1, 1], "occurs twice"),
     ],
 )
-def test_what_cannot_be_promoted_is_told_and_changes_nothing(ids, told):
+def test_what_cannot_be_promoted_is_reported_and_changes_nothing(ids, message):
     table = trained()
     before = copy.deepcopy(table.state_dict())
-    with pytest.raises(CelrecError, match=told):
+    with pytest.raises(CelrecError, match=message):
         table.promote(torch.tensor(ids))
     assert all(torch.equal(value, before[name]) for name, value in table.state_dict().items())
 

@@ -79,8 +79,8 @@ def test_codes_follow_the_formula_without_overflow(bits, seed, ids):
     # One bit each, for a small table.
     table = BinaryCodeEmbedding(1, 1, rows=1, widths=[1] * bits, seed=seed)
     for one, found in zip(ids, table.code(torch.tensor(ids)).tolist(), strict=True):
-        code = (one + table._offset) % 2**bits
-        for factor in table._factors:
+        code = (one + table.offset) % 2**bits
+        for factor in table.factors:
             code = code * factor % 2**bits
             code ^= code >> (bits + 1) // 2
         assert found == code
@@ -227,12 +227,12 @@ def test_a_table_that_has_grown_keeps_its_vectors_and_can_be_made_again():
 
 
 @pytest.mark.parametrize("widths", [[], [3, 0], [40, 30]])
-def test_widths_that_make_no_sense_are_told(widths):
+def test_widths_that_make_no_sense_are_reported(widths):
     with pytest.raises(CelrecError, match="widths must be positive and sum to at most 62 bits"):
         BinaryCodeEmbedding(10, 2, rows=4, widths=widths)
 
 
-def test_other_settings_that_make_no_sense_are_told():
+def test_other_settings_that_make_no_sense_are_reported():
     with pytest.raises(CelrecError, match="split must be succession or skip, not 'random'"):
         BinaryCodeEmbedding(10, 2, rows=4, split="random")
     with pytest.raises(CelrecError, match="rows must be positive"):
@@ -304,7 +304,7 @@ def test_numbers_are_saved_and_grow():
 
 
 @pytest.mark.parametrize("number", [-1, 16, 2**40])
-def test_numbers_that_are_no_codes_are_told(number):
+def test_numbers_that_are_no_codes_are_reported(number):
     table = numbered()
     before = table.number.clone()
     with pytest.raises(CelrecError, match=f"numbers must lie in 0 … 15, not {number}"):
@@ -312,7 +312,7 @@ def test_numbers_that_are_no_codes_are_told(number):
     assert table.number.equal(before)
 
 
-def test_numbers_in_other_numbers_are_told():
+def test_numbers_in_other_numbers_are_reported():
     with pytest.raises(CelrecError, match="one for each of 12 ids, not of shape"):
         numbered().set_numbers(torch.arange(11))
     with pytest.raises(CelrecError, match="numbered is False"):

@@ -15,12 +15,12 @@ EVERYONE = torch.tensor([*range(IDS), *UNSEEN])
 
 
 def cafe(dim=16, rows=24, **options):
-    """A table with 6 private rows and 12 shared ones, unless told otherwise."""
+    """A table with 6 private rows and 12 shared ones, unless message otherwise."""
     return CafeEmbedding(IDS, dim, rows=rows, **options)
 
 
 def pull(table, scores):
-    """Give each id a gradient of the norm that is told."""
+    """Give each id a gradient of the norm that is message."""
     ids = torch.tensor(list(scores))
     direction = torch.zeros(len(ids), table.embedding_dim)
     direction[:, 0] = torch.tensor([float(score) for score in scores.values()])
@@ -75,7 +75,7 @@ def test_the_budget_holds_the_rows_and_what_leads_to_them(rows, dim, share):
 def test_a_gradient_scores_its_norm_over_the_mean_norm_of_the_batch():
     table = cafe(padding_idx=9)
     pull(table, {3: 1, 5: 6, 7: 2, 9: 100, -1: 50, IDS: 50})
-    # Padding has no gradient and unseen ids are not told apart: the mean of 1, 6 and 2 is 3.
+    # Padding has no gradient and unseen ids are not message apart: the mean of 1, 6 and 2 is 3.
     ids = torch.tensor([3, 5, 7, 9, -1, IDS])
     torch.testing.assert_close(table.sketch.score(ids), torch.tensor([1 / 3, 2, 2 / 3, 0, 0, 0]))
 

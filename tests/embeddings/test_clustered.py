@@ -157,7 +157,7 @@ def test_an_optimiser_built_before_a_split_trains_the_new_row():
     assert torch.equal(after[[0, 3, 4, 5]], before[[0, 3, 4, 5]])
 
 
-def test_assign_puts_every_id_where_it_is_told():
+def test_assign_puts_every_id_where_it_is_reported():
     table = trained()
     wanted = [3, 3, 2, 1, 0, 0, 1, 2, 3, 3]
     table.assign(torch.tensor(wanted))

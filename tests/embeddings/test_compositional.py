@@ -169,7 +169,7 @@ def test_a_table_cannot_grow():
         table.grow(101)
 
 
-def test_settings_that_make_no_sense_are_told():
+def test_settings_that_make_no_sense_are_reported():
     with pytest.raises(CelrecError, match="combine must be one of multiply, add, concatenate"):
         CompositionalEmbedding(10, 2, rows=4, combine="divide")
     with pytest.raises(CelrecError, match="embedding_dim must be 2 or more"):

@@ -48,7 +48,7 @@ def clustered(dim=DIM, **options):
     for cluster, leaving in [(0, [3, 4, 5, 6, 7]), (1, [5, 6]), (0, [0, 11])]:
         new = table.split(cluster, torch.tensor(leaving))
         with torch.no_grad():
-            table.weight[new] += new  # as training would, so that rows can be told apart
+            table.weight[new] += new  # as training would, so that rows can be message apart
     table.unseen_cluster = 2
     return table
 

@@ -69,7 +69,7 @@ def test_the_network_is_as_large_as_the_budget_allows(rows, dim, hashes, hidden)
     assert table.overrun == pytest.approx(found / (rows * dim))
 
 
-def test_a_floor_above_the_budget_is_told():
+def test_a_floor_above_the_budget_is_reported():
     table = DeepHashEmbedding(100, 64, rows=1)
     assert table.overrun == (3 + 2 + 128) / 64
     assert "2.08 times the requested size, hashes=2, width=1" in repr(table)

@@ -340,25 +340,25 @@ def test_a_table_that_has_grown_is_described_as_it_is_now(make):
 
 
 @pytest.mark.parametrize("method", ["nonsense", "Full", "", None, 3])
-def test_an_unknown_method_is_told(method):
+def test_an_unknown_method_is_reported(method):
     description = {**describe_embedding(full()), "method": method}
     complaint = f"method must be one of {', '.join(table_classes())}, not {method!r}"
-    with pytest.raises(CelrecError) as told:
+    with pytest.raises(CelrecError) as message:
         make_embedding(description)
-    assert str(told.value) == complaint
+    assert str(message.value) == complaint
 
 
-def test_a_missing_method_is_told():
+def test_a_missing_method_is_reported():
     with pytest.raises(CelrecError, match="not None"):
         make_embedding({"num_embeddings": 3, "embedding_dim": 2})
 
 
-def test_an_unknown_method_of_the_rows_is_told():
+def test_an_unknown_method_of_the_rows_is_reported():
     with pytest.raises(CelrecError, match="not 'nonsense'"):
         make_embedding({"method": "biased", "rows": {"method": "nonsense"}})
 
 
-def test_a_class_that_has_no_name_is_told():
+def test_a_class_that_has_no_name_is_reported():
     class Mine(FullEmbedding):
         """Not what `make_embedding` would make of the name of its parent."""
 
@@ -366,7 +366,7 @@ def test_a_class_that_has_no_name_is_told():
         describe_embedding(Mine(2, 1))
 
 
-def test_settings_that_make_no_sense_are_told():
+def test_settings_that_make_no_sense_are_reported():
     description = {**describe_embedding(cel()), "max_clusters": IDS + 1}
     with pytest.raises(CelrecError, match="max_clusters"):
         make_embedding(description)

@@ -38,7 +38,7 @@ def test_codes_are_merged_as_a_slow_search_has_it(drawn, chunk):
     bits, weights, rows = drawn
     table = HashCodeEmbedding(len(bits), 2, rows=rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hash_code, "_CHUNK", chunk)  # one distance at once, or all
+        patch.setattr(hash_code, "_BLOCK", chunk)  # one distance at once, or all
         table.set_codes(torch.tensor(bits), torch.tensor(weights))
     assert table.row_of(torch.arange(len(bits))).tolist() == slow_rows(bits, weights, rows)
 
@@ -100,7 +100,7 @@ def test_new_codes_take_the_place_of_old_ones():
     ],
     ids=lambda bits: f"{bits.dtype}-{tuple(bits.shape)}",
 )
-def test_bits_that_are_no_lines_of_booleans_are_told(bits):
+def test_bits_that_are_no_lines_of_booleans_are_reported(bits):
     table = HashCodeEmbedding(5, 2, rows=2)
     before = table.row.clone()
     with pytest.raises(CelrecError, match="bits must have a row of booleans for each of 5 ids"):

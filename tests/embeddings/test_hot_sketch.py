@@ -77,7 +77,7 @@ def test_one_id_at_a_time_it_does_what_a_list_of_slots_does(stream, buckets, see
 
 
 @given(st.lists(st.lists(gains, max_size=40), max_size=5), st.integers(1, 5))
-def test_a_batch_is_one_id_after_the_other_in_the_order_that_is_told(batches, buckets):
+def test_a_batch_is_one_id_after_the_other_in_the_order_that_is_reported(batches, buckets):
     sketch, slow = HotSketch(buckets), SlowSketch(buckets)
     for batch in batches:
         add(sketch, batch)
@@ -144,7 +144,7 @@ def test_decay_lets_new_ids_overtake():
     assert held(sketch) == {1: 2, 2: 3}
 
 
-def test_nothing_can_be_added_and_large_ids_are_told_apart():
+def test_nothing_can_be_added_and_large_ids_are_reported_apart():
     sketch = HotSketch(2)
     add(sketch, [])
     assert held(sketch) == {}

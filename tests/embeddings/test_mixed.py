@@ -171,12 +171,12 @@ def test_personalising_leaves_the_table_it_comes_from_alone():
         (torch.tensor(True), "torch.bool of shape \\(\\)"),
     ],
 )
-def test_what_is_no_mask_over_all_ids_is_told(warm, found):
+def test_what_is_no_mask_over_all_ids_is_reported(warm, found):
     with pytest.raises(CelrecError, match=f"warm must be a mask over all 8 ids, not {found}"):
         MixedEmbedding.personalise(FullEmbedding(8, 2), warm)
 
 
-def test_a_mask_of_a_large_table_is_told_in_readable_numbers():
+def test_a_mask_of_a_large_table_is_reported_in_readable_numbers():
     with pytest.raises(CelrecError, match="over all 1,000 ids"):
         MixedEmbedding.personalise(FullEmbedding(1000, 1), torch.ones(3))
 

@@ -51,7 +51,7 @@ def test_the_rows_of_a_mixture_are_different_ones_drawn_by_the_seed():
     assert counts.min() > 500 * 4 / 9 * 0.8  # about as many ids for each row
 
 
-def test_the_first_ids_are_anchors_until_others_are_told():
+def test_the_first_ids_are_anchors_until_others_are_reported():
     table = prehash(rows=4)
     assert table(torch.arange(4)).equal(table.weight)
     table.bind(torch.tensor([8, 6, 0, 2, 5]))  # one more than there are rows
@@ -80,7 +80,7 @@ def test_unseen_ids_have_the_mean_row_whatever_the_weights_are(k):
     assert not table.logit.grad.any()
 
 
-def test_a_k_that_is_not_told_or_too_large_is_all_rows():
+def test_a_k_that_is_not_reported_or_too_large_is_all_rows():
     assert prehash(k=None).k == prehash(k=99).k == 4
     assert not hasattr(prehash(k=4), "bucket")
     assert not prehash(k=4).traits.low_time
@@ -293,7 +293,7 @@ def test_it_goes_on_exploring_where_a_saved_table_had_got_to():
     assert again.candidates().equal(table.candidates())
 
 
-def test_settings_that_make_no_sense_are_told():
+def test_settings_that_make_no_sense_are_reported():
     with pytest.raises(CelrecError, match="k must be positive, not 0"):
         prehash(k=0)
     with pytest.raises(CelrecError, match="tries must be positive, not 0"):

@@ -104,7 +104,7 @@ def test_any_integer_has_a_finite_vector(ids):
 
 def test_ids_without_history_and_unseen_ones_mix_alike():
     table = met(k=3)
-    nobody = table(torch.tensor([7, 14, *UNSEEN]))  # nothing was told of 7 and 14
+    nobody = table(torch.tensor([7, 14, *UNSEEN]))  # nothing was message of 7 and 14
     torch.testing.assert_close(nobody, nobody[:1].expand_as(nobody))
     assert not torch.allclose(table(torch.tensor(8)), nobody[0])
 
@@ -202,7 +202,7 @@ def test_partners_with_the_same_hash_are_the_same_to_the_table_and_the_seed_deci
     assert not torch.equal(places, hash_ids(torch.arange(30), 2) % 2)
 
 
-def test_what_cannot_be_remembered_is_told_and_changes_nothing():
+def test_what_cannot_be_remembered_is_reported_and_changes_nothing():
     table = met()
     before = table.history.clone()
     with pytest.raises(CelrecError, match=r"partners must have the shape of ids, \(2,\), not \(3"):
@@ -235,13 +235,13 @@ def test_there_are_no_anchors_at_first_and_no_more_than_rows():
 
 
 @pytest.mark.parametrize(
-    ("anchors", "told"),
+    ("anchors", "message"),
     [([1, IDS], f"{IDS} is no known id"), ([-1], "-1 is no known id"), ([4, 4], "occurs twice")],
 )
-def test_what_cannot_be_an_anchor_is_told_and_changes_nothing(anchors, told):
+def test_what_cannot_be_an_anchor_is_reported_and_changes_nothing(anchors, message):
     table = met()
     before = table.own.clone()
-    with pytest.raises(CelrecError, match=told):
+    with pytest.raises(CelrecError, match=message):
         table.bind(torch.tensor(anchors))
     assert torch.equal(table.own, before)
 

@@ -151,7 +151,7 @@ def test_memory_is_the_bytes_held_and_those_of_the_rows_asked_for(dtype):
     assert table(torch.arange(3).to(torch.int8)).dtype == dtype
 
 
-def test_settings_that_make_no_sense_are_told():
+def test_settings_that_make_no_sense_are_reported():
     with pytest.raises(CelrecError, match="chunk must be positive, not 0"):
         RobeEmbedding(10, 2, rows=4, chunk=0)
     with pytest.raises(CelrecError, match="rows must be positive"):

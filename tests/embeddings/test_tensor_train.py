@@ -70,7 +70,7 @@ def test_the_dimension_has_balanced_factors_the_smallest_in_the_middle(dim, fact
     assert TensorTrainEmbedding(100, dim, rows=10).factors == factors
 
 
-def test_a_floor_above_the_budget_is_told():
+def test_a_floor_above_the_budget_is_reported():
     table = TensorTrainEmbedding(1000, 8, rows=3)
     assert table.rank == 1
     assert table.overrun == (10 + 10 + 11) * 2 / (3 * 8)

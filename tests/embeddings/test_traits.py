@@ -268,7 +268,7 @@ def test_where_new_ids_are_said_to_be_welcome_they_learn_and_nothing_else_is_los
 
 
 @by_name([name for name, method in METHODS.items() if method.ticks[2] == "✗"])
-def test_where_new_ids_are_not_said_to_be_welcome_that_is_told(name):
+def test_where_new_ids_are_not_said_to_be_welcome_that_is_reported(name):
     table = METHODS[name].make(200, 8, 20)
     with pytest.raises(CelrecError, match="cannot grow from 200 to"):
         table.grow(201)

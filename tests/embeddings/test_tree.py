@@ -282,7 +282,7 @@ def test_the_budget_is_for_the_centres_if_they_are_shared():
     assert planted(rows=4, share=False).overrun == 1
 
 
-def test_settings_that_make_no_sense_are_told():
+def test_settings_that_make_no_sense_are_reported():
     for rows in (0, IDS + 1):
         with pytest.raises(CelrecError, match=f"rows must lie in 1 … 12 .the ids., not {rows}"):
             tree(rows=rows)

@@ -193,7 +193,7 @@ def test_what_is_the_same_for_all_candidates_is_multiplied_once(make_network):
     for each in (whole, copied):
         with FlopCounterMode(display=False) as counter:
             model(*each)
-        # A target's attention is its own; what that takes is told exactly where it is tested.
+        # A target's attention is its own; what that takes is message exactly where it is tested.
         attention = counter.get_flop_counts().get(f"{type(model).__name__}.attention", {})
         flops.append(counter.get_total_flops() - sum(attention.values()))
     assert flops[0] < 0.8 * flops[1]
@@ -252,7 +252,7 @@ def test_models_that_do_not_look_at_the_history_take_anything_for_it(make):
 # What a user did before.
 
 
-def test_a_missing_history_is_told(make_sequential):
+def test_a_missing_history_is_reported(make_sequential):
     model = make_sequential(fields=0)
     with pytest.raises(CelrecError, match=f"history is missing: {type(model).__name__}"):
         model(torch.randn(3, DIM), torch.randn(3, DIM))

@@ -116,7 +116,7 @@ def test_a_history_is_read_once_for_all_candidates():
     assert read == [(4, 5, 3)]
 
 
-def test_whether_an_item_comes_next_is_told_by_the_auxiliary_network():
+def test_whether_an_item_comes_next_is_reported_by_the_auxiliary_network():
     model = slow.shaken(DIEN(3))
     states, items = torch.randn(2, 5, 3).double(), torch.randn(2, 5, 3).double()
     scores = model.next_item_score(states, items)

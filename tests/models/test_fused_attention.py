@@ -110,7 +110,7 @@ def test_gradients_have_gradients():
     assert torch.autograd.gradgradcheck(both, numbers)
 
 
-def test_gradients_of_gradients_are_told_apart_where_inputs_depend_on_each_other():
+def test_gradients_of_gradients_are_reported_apart_where_inputs_depend_on_each_other():
     row, filled, target, _, rows, *layers = made(4, 3, 2, 3, 2)
     matrix = torch.randn(3, 2, dtype=torch.float64)
 

@@ -95,5 +95,5 @@ def test_only_one_model_wants_negatives_and_has_an_auxiliary_loss():
     assert wanting == ["dien"]
     history = History(torch.randn(2, 4, 9), torch.ones(2, 4, dtype=torch.bool))
     for name, kind in MODELS.items():
-        told = kind(9, 0).auxiliary(history, torch.randn(2, 4, 9))
-        assert (told is not None) == (name in wanting)
+        message = kind(9, 0).auxiliary(history, torch.randn(2, 4, 9))
+        assert (message is not None) == (name in wanting)

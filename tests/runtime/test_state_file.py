@@ -270,7 +270,7 @@ def assert_unreadable(path, reason):
         load_state(path)
     message = str(error.value)
     assert message.startswith(f"{path}: cannot read a training state (")
-    assert message.endswith("; start anew without it")
+    assert message.endswith("; remove it to start from scratch")
     assert "\n" not in message
 
 

@@ -45,7 +45,7 @@ def test_fields_are_those_that_the_csv_module_wrote(written, wanted):
             assert set(found) == {None}
 
 
-def test_each_malformed_record_is_told_and_leaves_the_others_alone():
+def test_each_malformed_record_is_reported_and_leaves_the_others_alone():
     lines = [
         b"1,2,3",
         b'1,"2"x,3',

@@ -200,7 +200,7 @@ def test_another_file_in_its_place_is_refused(tmp_path):
     offset = next(FileSource(path).batches(2)).offset
     for content, problem in (
         ("user,item,rating\n1,a,1\n", "the file has 23 bytes and had 35"),
-        ("user,item,stars\n1,a,1\n2,a,1\n3,a,1\n4,a,1\n", "its first line is another one"),
+        ("user,item,stars\n1,a,1\n2,a,1\n3,a,1\n4,a,1\n", "the first line is not the one"),
         ("user,item,rating\n" + "x" * 50, "ends 1 rows before"),
     ):
         path.write_text(content)
@@ -255,7 +255,7 @@ def test_a_file_that_cannot_be_used_is_an_error(tmp_path, name, content, problem
         list(FileSource(tmp_path / name).batches(3))
 
 
-def test_mistakes_in_the_arguments_are_told(tmp_path):
+def test_mistakes_in_the_arguments_are_reported(tmp_path):
     with pytest.raises(CelrecError, match="no such file"):
         FileSource(tmp_path / "nothing.csv")
     with pytest.raises(CelrecError, match="no files given"):
@@ -267,5 +267,5 @@ def test_mistakes_in_the_arguments_are_told(tmp_path):
     with pytest.raises(CelrecError, match="another source before, with source 'redis'"):
         next(source.batches(1, {"source": "redis"}))
     pl.DataFrame({"user": [[1]], "item": [1], "rating": [1]}).write_parquet(tmp_path / "l.parquet")
-    with pytest.raises(CelrecError, match="column for 'user' holds List"):
+    with pytest.raises(CelrecError, match="column for 'user' is List"):
         next(FileSource(tmp_path / "l.parquet").batches(1))

@@ -135,7 +135,7 @@ def test_files_go_only_when_every_checkpoint_is_past_them(tmp_path):
 
 
 @pytest.mark.usefixtures("small_segments")
-def test_a_missing_file_is_told(tmp_path):
+def test_a_missing_file_is_reported(tmp_path):
     journal = Journal(tmp_path / "journal")
     for number in range(20):
         journal.append(line(number), 1)

@@ -30,7 +30,7 @@ def take(events, roles=None, after=None):
         ({"rating": {}}, "target {} is not a finite number"),
     ],
 )
-def test_a_malformed_event_is_told_and_leaves_the_others_alone(change, reason):
+def test_a_malformed_event_is_reported_and_leaves_the_others_alone(change, reason):
     _, frame, rejected = take([GOOD, {**GOOD, **change}, GOOD])
     assert list(rejected) == [1]
     assert rejected[1].startswith(reason[:40])
@@ -86,7 +86,7 @@ def test_further_ids_may_be_missing_or_unusable():
     assert not rejected
 
 
-def test_values_that_are_only_json_side_by_side_are_told_apart():
+def test_values_that_are_only_json_side_by_side_are_reported_apart():
     values = [b'{"a": 1},{"a": 2}', b'{"a": [1', b"2]}", b'{"a": 3}', b"[" * 100_000, b"\xff", b"1"]
     objects, problems = json_objects(values)
     assert objects == [{}, {}, {}, {"a": 3}, {}, {}, {}]

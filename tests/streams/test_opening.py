@@ -15,7 +15,7 @@ def log(tmp_path):
     return path
 
 
-def test_files_folders_and_standard_input_are_told_apart(log, tmp_path):
+def test_files_folders_and_standard_input_are_reported_apart(log, tmp_path):
     roles = Columns(user="who")
     for text in (str(log), log, [str(log)], [log, log]):
         source = open_source(text, roles)
@@ -62,15 +62,15 @@ def test_addresses_of_kafka_name_the_topic():
         ("redis://tom:s3cret/%@h/0/x", "not an address of Redis"),
         ("redis://[tom:s3cret/0/x", "not an address"),
         ("kafka://h:1", "no topic in the address"),
-        ("kafka://tom:s3cret@h:1/x", "no user or password"),
-        ("amqp://tom:s3cret@h/x", "amqp:// is not known"),
-        (["redis://tom:s3cret@h/0/x", "log.csv"], "each must be a file"),
-        (["-", "log.csv"], "each must be a file"),
+        ("kafka://tom:s3cret@h:1/x", "must not contain user and password"),
+        ("amqp://tom:s3cret@h/x", "amqp:// is unknown"),
+        (["redis://tom:s3cret@h/0/x", "log.csv"], "must all be files"),
+        (["-", "log.csv"], "must all be files"),
         ("nothing.csv", "nothing.csv: no such file"),
         ([], "no files given"),
     ],
 )
-def test_what_cannot_be_opened_is_told_without_credentials(text, problem):
+def test_what_cannot_be_opened_is_reported_without_credentials(text, problem):
     pytest.importorskip("redis", reason="the redis package is not installed")
     pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
     with pytest.raises(CelrecError) as caught:

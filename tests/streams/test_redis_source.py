@@ -145,7 +145,7 @@ def test_reading_again_goes_on_after_the_connection_was_lost(make, redis_stream)
     assert third.offset["last"] < found[-1].offset["last"]
 
 
-def test_entries_that_were_trimmed_and_are_due_again_are_told_in_one_line(make, client, stream):
+def test_entries_that_were_trimmed_and_are_due_again_are_reported_in_one_line(make, client, stream):
     add(client, stream, *range(10))
     source = make()
     first, second, *_, last = gathered(source, 10, size=2)
@@ -155,13 +155,13 @@ def test_entries_that_were_trimmed_and_are_due_again_are_told_in_one_line(make, 
     place = f"stream {stream}, after entry {first.offset['last']}"
     assert rejections(batches) == [(place, "5 entries are no longer in the stream")]
     assert users(batches) == [7, 8, 9]
-    for batch in batches:  # it is told once
+    for batch in batches:  # it is message once
         assert next(make().batches(9, batch.offset)).rejected == ()
     client.xtrim(stream, maxlen=0, approximate=False)
-    (told, *_) = gathered(make(), 1, after=second.offset)
-    assert told.rejected[0].reason == "6 entries are no longer in the stream"
+    (message, *_) = gathered(make(), 1, after=second.offset)
+    assert message.rejected[0].reason == "6 entries are no longer in the stream"
     add(client, stream, 10)
-    assert users(gathered(make(), 1, after=told.offset)) == [10]
+    assert users(gathered(make(), 1, after=message.offset)) == [10]
 
 
 def test_entries_that_are_trimmed_when_they_are_learned_are_not_missed(make, client, stream):
@@ -181,7 +181,7 @@ def test_entries_that_are_trimmed_when_they_are_learned_are_not_missed(make, cli
     assert next(make().batches(9, batches[-1].offset)).rejected == ()
 
 
-def test_a_removed_entry_after_the_offset_is_told_once(make, client, stream):
+def test_a_removed_entry_after_the_offset_is_reported_once(make, client, stream):
     add(client, stream, *range(6))
     first, *_ = gathered(make(), 6, size=2)
     ids = [entry_id for entry_id, _ in client.xrange(stream)]
@@ -198,7 +198,7 @@ def test_a_removed_entry_after_the_offset_is_told_once(make, client, stream):
     assert next(make().batches(9, batches[-1].offset)).rejected == ()
 
 
-def test_removed_entries_that_were_pending_are_told_one_by_one_and_no_more(make, redis_stream):
+def test_removed_entries_that_were_pending_are_reported_one_by_one_and_no_more(make, redis_stream):
     server, stream = redis_stream
     client = server.client
     add(client, stream, *range(6))
@@ -237,10 +237,10 @@ def test_single_entries_that_somebody_deleted_are_not_missed(make, client, strea
 
 def test_a_server_that_does_not_count_is_read_all_the_same(make, client, stream, monkeypatch):
     add(client, stream, *range(4))
-    told = type(client).xinfo_stream
+    message = type(client).xinfo_stream
 
     def uncounted(self, name):  # as Redis 6 does
-        return {k: v for k, v in told(self, name).items() if k != "entries-added"}
+        return {k: v for k, v in message(self, name).items() if k != "entries-added"}
 
     groups = type(client).xinfo_groups
 
@@ -484,7 +484,7 @@ def test_credentials_are_never_shown(redis_stream, closed_port):
     assert "s3cret" not in str(RedisSource("redis://tom:s3cret@h:1/0", "x"))
 
 
-def test_mistakes_are_told(make, client, stream, closed_port, monkeypatch):
+def test_mistakes_are_reported(make, client, stream, closed_port, monkeypatch):
     with pytest.raises(CelrecError, match=r"cannot connect .* correct the address"):
         next(RedisSource(f"redis://127.0.0.1:{closed_port}", "x").batches(1))
     client.set(stream, "no stream")

@@ -33,7 +33,7 @@ ROWS = b"user,item,rating\n1,a,1\n2,b\n\n3,c,3\n4,d,4\n"
 JSON = b'{"user": 1, "item": "a", "rating": 1}\noops\n{"user": 3, "item": "c", "rating": 3}\n'
 
 
-def test_either_format_is_told_by_the_first_line():
+def test_either_format_is_reported_by_the_first_line():
     batches = events(ROWS, 10)
     assert rows(batches) == [("1", "a", 1.0), ("3", "c", 3.0), ("4", "d", 4.0)]
     assert rejections(batches) == [("standard input, line 3", "2 fields where 3 are expected")]
@@ -61,7 +61,7 @@ def test_other_events_than_before_are_refused():
         CelrecError, match="standard input: the first line is not the one that was read before"
     ):
         events(JSON, 10, batch.offset)
-    with pytest.raises(CelrecError, match="ends 3 rows before the place"):
+    with pytest.raises(CelrecError, match="ends 3 rows before the position"):
         events(ROWS[:23], 10, batch.offset)
 
 

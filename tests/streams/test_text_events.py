@@ -140,7 +140,7 @@ def check_blocks(text, size, cuts, skipped, block, **options):
         assert_alike(all_taken(pieces, size, ROLES, after, **options), expected)
 
 
-def test_malformed_lines_are_told_where_they_stand_in_a_block():
+def test_malformed_lines_are_reported_where_they_stand_in_a_block():
     events = [json.dumps({"user": n, "item": "a", "rating": 2}).encode() for n in range(12)]
     events[5], events[6], events[11] = b"{", b'{"user": 1}', b"7"
     found = all_taken([(b"\n".join(events), True)], 2, Columns(), {})

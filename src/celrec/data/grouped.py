@@ -11,10 +11,10 @@ from celrec.data.interactions import Interactions
 
 
 class Grouped:
-    """The interactions of each user, of each item, or of each id in a further column, together.
+    """The interactions sorted by user, by item, or by the id in a further column.
 
-    Those of id j lie at starts[j] … starts[j + 1] of all arrays in this order;
-    `order` tells where in the log they are.
+    The interactions of id j are at starts[j] … starts[j + 1] − 1 of the sorted arrays; `order`
+    has their rows in the log.
 
     >>> import celrec
     >>> log = celrec.read({"user": [1, 2, 1], "item": [7, 7, 9], "rating": [4.0, 3.0, 5.0]})
@@ -24,9 +24,10 @@ class Grouped:
     """
 
     def __init__(self, log: Interactions, side: str) -> None:
-        """`log` must not hold unseen users or items; `side` is users, items or a further column.
+        """Sort `log`, which has no unseen users or items, by `side`.
 
-        The partners in a further column are the items; rows without an id there are left out.
+        `side` is users, items or a further column. The partners of a further column are items;
+        rows without an id in it are dropped.
         """
         if side in ("users", "items"):
             own, other = (log.item, log.user) if side == "items" else (log.user, log.item)

@@ -84,9 +84,9 @@ def read(
     else:
         log = TableLog(as_polars(source, "source").lazy(), roles, "table")
     collector = _Collector(log, like, drop_invalid)
-    with ThreadPoolExecutor(1) as beside:
+    with ThreadPoolExecutor(1) as executor:
         for batch in log.batches(drop_invalid):
-            collector.add(batch, beside)
+            collector.add(batch, executor)
     return collector.finish(user_features, item_features)
 
 
@@ -105,7 +105,7 @@ class _Collector:
         self._dropped = 0
         self._first_without_time: str | None = None
 
-    def add(self, batch: Batch, beside: Executor) -> None:
+    def add(self, batch: Batch, executor: Executor) -> None:
         """Append the rows of `batch`; users are encoded in the executor, parallel to items."""
         self._dropped += batch.dropped
         columns = batch.frame.to_dict()
@@ -121,7 +121,7 @@ class _Collector:
             columns = batch.frame.filter(valid).to_dict()
             self._dropped += len(valid) - len(target)
         encode = IdMap.encode if self._like is not None else IdMap.extend
-        users = beside.submit(encode, self._user_ids, columns["user"])
+        users = executor.submit(encode, self._user_ids, columns["user"])
         self._item.append(encode(self._item_ids, columns["item"]))
         self._user.append(users.result())
         self._target.append(target)

@@ -76,8 +76,8 @@ class BinaryCodeEmbedding(Embedding):
             number = torch.arange(num_embeddings, device=device).to(narrowest_dtype(2**self.bits))
         self.register_buffer("number", number)
         draws = hash_ids(torch.arange(4, device="cpu"), seed).tolist()
-        self._offset, *factors = draws
-        self._factors = [factor | 1 for factor in factors]
+        self.offset, *factors = draws
+        self.factors = [factor | 1 for factor in factors]
         self._runs = _dealt(self.widths) if split == "skip" else _consecutive(self.widths)
         self.weight = nn.Parameter(
             torch.empty(_rows(self.widths), embedding_dim, device=device, dtype=dtype)
@@ -107,8 +107,8 @@ class BinaryCodeEmbedding(Embedding):
             seen = (ids >= 0) & (ids < self.num_embeddings)
             known = self.number[torch.where(seen, ids, 0)].long()
             return torch.where(seen, known, ids.long() & mask)
-        code: Tensor = ((ids.long() & mask) + self._offset) & mask
-        for factor in self._factors:
+        code: Tensor = ((ids.long() & mask) + self.offset) & mask
+        for factor in self.factors:
             # In two halves, since the whole product would not fit in 63 bits.
             low = (code & (2**_HALF - 1)) * factor
             high = ((code >> _HALF) * factor & (mask >> _HALF)) << _HALF

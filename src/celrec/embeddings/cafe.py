@@ -230,10 +230,10 @@ class CafeEmbedding(SharedRows):
         new = ~self.private(ids)
         ids, scores = ids[new], scores[new]
         free = self.hot_ids[:-1] == _NO_ID
-        holding = self.sketch.score(self.hot_ids[:-1]).masked_fill(free, -1)
+        current = self.sketch.score(self.hot_ids[:-1]).masked_fill(free, -1)
         # The hottest candidates compete with the coldest rows, so the winners come first.
-        place = holding.argsort(stable=True)[: len(ids)]
-        wins = scores > _MARGIN * holding[place]
+        place = current.argsort(stable=True)[: len(ids)]
+        wins = scores > _MARGIN * current[place]
         ids, place = ids[wins], place[wins]
         copy_rows(
             self.weight, self.row_of(ids), self.shared_rows + self.hot_row[place].long(), optimizer

@@ -110,15 +110,23 @@ class CceEmbedding(Embedding):
             self.recluster(optimizer)
 
     @torch.no_grad()
-    def recluster(self, optimizer: Optimizer | None = None) -> None:
+    def recluster(
+        self, optimizer: Optimizer | None = None, *, non_negative: bool | None = None
+    ) -> None:
         """Approximate the current vectors by new clusters and new hashed rows.
 
-        Non-negative parameters stay non-negative. The optimiser state of both tables is reset.
+        The optimiser state of both tables is reset.
+
+        Args:
+            optimizer: The optimiser of the table.
+            non_negative: Whether to keep parameters non-negative; None: if they are now.
+
         """
         self._done += 1
         generator = Generator(self.clusters.device)
         generator.manual_seed(int(hash_ids(self._done, self.seed)))
-        non_negative = all(bool((table >= 0).all()) for table in self.parameters())
+        if non_negative is None:
+            non_negative = all(bool((table >= 0).all()) for table in self.parameters())
         for column in range(self.chunks):
             self._recluster(column, generator, non_negative=non_negative)
         for table in self.parameters():

@@ -1,4 +1,4 @@
-"""HashGNN: binary codes of ids from a network on the graph of who rated what."""
+"""HashGNN: binary codes of ids from a graph neural network on the interactions."""
 
 from __future__ import annotations
 
@@ -22,24 +22,23 @@ _OTHER = {"users": "items", "items": "users"}
 
 @dataclass(frozen=True, slots=True)
 class HashGnn:
-    """How codes are learned.
+    """Hyperparameters of HashGNN.
 
-    Every user and item has a vector of `dim` numbers. One layer mixes it with the mean of
-    its neighbours', each weighted by how far the rating is above the mean, and a second
-    one gives as many numbers between −1 and 1 as there are bits. Trained for two things
-    at once, by Adam: that a rating is above the user's mean (cross-entropy), and that
-    such an item is ahead of another of the user's that is not (ranking). Of each sample,
-    the signs take the place of the numbers with a chance that rises from 0 to 1; their
-    gradient is passed straight through.
+    Every user and item has a vector of length `dim`. One layer combines it with the mean of its
+    neighbours' vectors, weighted by how far each rating is above the mean. A second layer gives
+    one value between −1 and 1 per bit. Adam minimises two losses: cross-entropy for ratings
+    above the user's mean, and a ranking loss for pairs of such an item and another item of the
+    user. Values are replaced by their signs with a probability that rises from 0 to 1, with
+    straight-through gradients.
     """
 
     dim: int = 32
     spare_bits: int = 3
-    """More than the number of rows calls for."""
+    """Bits in addition to ⌈log2 rows⌉."""
     steps: int = 300
     learning_rate: float = 0.01
     ranking: float = 0.5
-    """The share of the ranking loss."""
+    """The weight of the ranking loss."""
 
 
 class StraightThrough(torch.autograd.Function):
@@ -53,15 +52,15 @@ class StraightThrough(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: object, slope: Tensor) -> Tensor:
-        """As it comes."""
+        """The gradient, unchanged."""
         del ctx
         return slope
 
 
 class _Neighbours:
-    """Who rated what, seen from one side, and how far each rating is above the mean.
+    """The neighbours of the ids of one table in the interaction graph.
 
-    `shares` are these distances over the number of neighbours.
+    `shares` are the deviations of the ratings from the mean, divided by the number of neighbours.
     """
 
     def __init__(self, log: Interactions, side: str) -> None:
@@ -74,7 +73,7 @@ class _Neighbours:
 
 
 class _NeighbourMeans(torch.autograd.Function):
-    """The weighted means of the vectors of some ids' neighbours."""
+    """The weighted means of the neighbours' vectors of some ids."""
 
     @staticmethod
     def forward(ctx: Any, neighbours: _Neighbours, ids: Tensor, vectors: Tensor) -> Tensor:
@@ -97,7 +96,7 @@ class _NeighbourMeans(torch.autograd.Function):
 
 
 class _Encoder(nn.Module):
-    """Ids of one side to numbers between −1 and 1."""
+    """Maps ids of one table to values between −1 and 1."""
 
     def __init__(self, ids: int, dim: int, bits: int) -> None:
         super().__init__()
@@ -115,7 +114,7 @@ class _Encoder(nn.Module):
 def hash_codes(
     log: Interactions, side: str, rows: int, seed: int, how: HashGnn | None = None
 ) -> tuple[Tensor, int]:
-    """A line of bits for each id of one side, and the bytes that the network held."""
+    """The code of each id of one table, (ids, bits), and the bytes of the network."""
     how = how or HashGnn()
     bits = max(1, math.ceil(math.log2(max(rows, 2)))) + how.spare_bits
     log = log.seen()
@@ -127,19 +126,19 @@ def hash_codes(
         _train(encoders, graph, log, side, how, torch.Generator().manual_seed(seed))
         with torch.no_grad():
             numbers = _encode(encoders, graph, {side: torch.arange(sides[side])})[side]
-    held = sum(p.nbytes for encoder in encoders.values() for p in encoder.parameters())
-    return numbers >= 0, held
+    nbytes = sum(p.nbytes for encoder in encoders.values() for p in encoder.parameters())
+    return numbers >= 0, nbytes
 
 
 def _encode(
     encoders: dict[str, _Encoder], graph: dict[str, _Neighbours], ids: dict[str, Tensor]
 ) -> dict[str, Tensor]:
-    """The numbers of some ids of each side."""
+    """The network's outputs for some ids of each table."""
     found = {}
-    for side, asked in ids.items():
+    for side, wanted in ids.items():
         vectors = encoders[_OTHER[side]].vector
-        means: Tensor = _NeighbourMeans.apply(graph[side], asked, vectors)  # type: ignore[no-untyped-call]
-        found[side] = encoders[side](asked, means)
+        means: Tensor = _NeighbourMeans.apply(graph[side], wanted, vectors)  # type: ignore[no-untyped-call]
+        found[side] = encoders[side](wanted, means)
     return found
 
 
@@ -156,7 +155,7 @@ def _train(
     user, item = (torch.from_numpy(ids.astype(np.int64)) for ids in (log.user, log.item))
     means = np.bincount(log.user, log.target) / np.maximum(np.bincount(log.user), 1)
     liked = torch.from_numpy(log.target > means[log.user])
-    # The interactions of each user side by side, those that were liked last.
+    # The interactions sorted by user, with liked ones last.
     order = torch.from_numpy(np.lexsort((liked.numpy(), log.user)))
     counts = torch.bincount(user)
     begin = counts.cumsum(0) - counts
@@ -170,16 +169,16 @@ def _train(
         u, i = user[batch], item[batch]
         drawn = (torch.rand(len(u), generator=generator) * disliked[u]).long()
         worse = item[order[begin[u] + drawn.clamp(max=counts[u] - 1)]]
-        # Only ids that are asked for: the loss depends on no others.
-        asked = {"users": torch.unique(u), "items": torch.unique(torch.cat([i, worse]))}
-        numbers = _encode(encoders, graph, asked)
+        # Encode only the ids of the batch.
+        batch_ids = {"users": torch.unique(u), "items": torch.unique(torch.cat([i, worse]))}
+        numbers = _encode(encoders, graph, batch_ids)
         guided = numbers[side]
         signs: Tensor = StraightThrough.apply(guided)  # type: ignore[no-untyped-call]
-        chosen = binary[asked[side]] < (step + 1) / how.steps
+        chosen = binary[batch_ids[side]] < (step + 1) / how.steps
         numbers[side] = torch.where(chosen, signs, guided)
-        own = numbers["users"][torch.searchsorted(asked["users"], u)]
+        own = numbers["users"][torch.searchsorted(batch_ids["users"], u)]
         better, other = (
-            numbers["items"][torch.searchsorted(asked["items"], ids)] for ids in (i, worse)
+            numbers["items"][torch.searchsorted(batch_ids["items"], ids)] for ids in (i, worse)
         )
         score = (own * better).sum(-1)
         target = liked[batch].float()
@@ -204,7 +203,7 @@ def gather_neighbours(
 ) -> None:
     """Σ share·vector over the neighbours of each of some ids."""
     dim = vectors.shape[1]
-    total = np.empty(dim, np.float32)  # what cannot be a part of the vectors is summed faster
+    total = np.empty(dim, np.float32)  # not aliased with `vectors`, so the loop is vectorised
     for n in range(len(ids)):
         total[:] = 0
         for p in range(starts[ids[n]], starts[ids[n] + 1]):
@@ -223,7 +222,7 @@ def scatter_to_neighbours(
     slopes: NDArray[np.float32],
     sums: NDArray[np.float32],
 ) -> None:
-    """The way back: share·slope of each of these ids is added to the sums of its neighbours."""
+    """The backward pass: add share·slope of each id to the sums of its neighbours."""
     dim = slopes.shape[1]
     slope = np.empty(dim, np.float32)
     for n in range(len(ids)):

@@ -17,7 +17,7 @@ class IdRows:
     Without a budget, or on a device other than the CPU, these are plain torch operations. The
     tensor belongs to the caller; if it is no longer the one allocated here, it is copied.
 
-    >>> IdRows(MemoryBudget(budget=0)).grown(torch.tensor([[1, 2], [3, 4]]), 3, -1)
+    >>> IdRows(MemoryBudget(budget=0)).extended(torch.tensor([[1, 2], [3, 4]]), 3, -1)
     tensor([[ 1,  2],
             [ 3,  4],
             [-1, -1]])

@@ -1,7 +1,7 @@
-"""All embedding methods by name.
+"""The registry of embedding methods.
 
-A method that is added to `METHODS` is known to the command line, the estimator and comparisons,
-and its tables are saved in run folders.
+A method added to `METHODS` is an option of the command line, the estimator and comparisons, and
+its tables can be saved in run folders.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from celrec.errors import CelrecError
 
 
 class Request(NamedTuple):
-    """What a table is made for."""
+    """The data and the sizes that a table is created for."""
 
     log: Interactions
-    """What it will be trained on."""
+    """The training data."""
     side: str
     """`users`, `items` or the name of a further column."""
     ids: int
@@ -65,25 +65,25 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """An embedding method: what it is, and how its tables are made."""
+    """An embedding method and how its tables are created."""
 
     summary: str
-    """In a few words."""
+    """A description of a few words."""
     kind: Callable[..., Embedding]
     """The class of its tables."""
     maker: Callable[[Request], Embedding] | None = None
-    """Makes a table; None: the class is called with `rows` and `seed`."""
+    """Creates a table; None: the class is called with `rows` and `seed`."""
     tree: bool = False
-    """Whether it has a solver of its own for factorisations."""
+    """Whether factorisations with it have a separate solver."""
     composed: bool = False
-    """Whether ids do not have one row each, or gradients decide which row they have."""
+    """Whether a vector is not a single row, or gradients determine the row of an id."""
     compressed: bool = True
-    """Whether it has a number of rows as a budget."""
+    """Whether its size is given in rows."""
     name_in_files: str | None = None
-    """What descriptions in run folders call the class, if that is not the method's name."""
+    """The name of the class in run folders, if it is not the method's name."""
 
     def make(self, request: Request) -> Embedding:
-        """A table for a log."""
+        """Create a table for a log."""
         if self.maker is not None:
             return self.maker(request)
         return self.kind(request.ids, request.dim, rows=request.rows, seed=request.seed)
@@ -116,7 +116,7 @@ def _binary_code_of_ids(request: Request) -> BinaryCodeEmbedding:
     table = BinaryCodeEmbedding(
         request.ids, request.dim, rows=request.rows, seed=request.seed, numbered=True
     )
-    # Their places in ascending order, since ids may be larger than there are bits for.
+    # The ranks of the ids, since ids may need more bits than there are.
     table.set_numbers(torch.from_numpy(ids[: request.ids].to_numpy().argsort().argsort()))
     return table
 
@@ -153,54 +153,54 @@ def _tree(*, root: bool, share: bool) -> Callable[[Request], TreeEmbedding]:
 
 
 METHODS: dict[str, Method] = {
-    # Its clusters come from the plan, so `building` makes its tables.
+    # Its clusters come from the plan, so `config.building` creates its tables.
     "cel": Method("rows shared in clusters that split and re-form", ClusteredEmbedding, _full),
     "cel-int8": Method(
         "the same, in rows of eight bits", QuantisedEmbedding, _full, name_in_files="quantised"
     ),
     "cel-lite": Method(
-        "the same, learned online, between rows while little is known",
+        "the same, learned online, mixtures of rows for ids with few events",
         PosteriorEmbedding,
         _full,
         name_in_files="posterior",
     ),
-    "full": Method("a row for each id", FullEmbedding, _full, compressed=False),
+    "full": Method("one row per id", FullEmbedding, _full, compressed=False),
     "int8": Method(
-        "a row of eight bits for each id",
+        "one row of eight bits per id",
         QuantisedEmbedding,
         lambda request: QuantisedEmbedding(_full(request), seed=request.seed),
         compressed=False,
         name_in_files="quantised",
     ),
-    "modulo": Method("rows shared by chance: the hashing trick", ModuloEmbedding),
+    "modulo": Method("rows shared by hash: the hashing trick", ModuloEmbedding),
     "bh": Method(
-        "sums of rows that the bits of a hash choose: binary codes",
+        "sums of rows selected by the bits of a hash: binary codes",
         BinaryCodeEmbedding,
         composed=True,
         name_in_files="binary-code",
     ),
     "bh-skip": Method(
-        "the same, bits dealt out in turn",
+        "the same, bits distributed round-robin",
         BinaryCodeEmbedding,
         _skipping,
         composed=True,
         name_in_files="binary-code",
     ),
     "bh-ids": Method(
-        "the same, bits of the place of an integer id among all",
+        "the same, bits of the rank of an integer id",
         BinaryCodeEmbedding,
         _binary_code_of_ids,
         composed=True,
         name_in_files="binary-code",
     ),
     "ae": Method(
-        "rows of their own for warm ids, others by chance: adaptive",
+        "private rows for frequent ids, hashed rows for others: AdaptEmb",
         AdaptiveEmbedding,
         _adaptive,
         name_in_files="adaptive",
     ),
     "hashgnn": Method(
-        "rows shared by codes from a network on the graph: HashGNN",
+        "rows shared by codes of a graph neural network: HashGNN",
         HashCodeEmbedding,
         _hash_gnn,
         name_in_files="hash-code",
@@ -216,7 +216,7 @@ METHODS: dict[str, Method] = {
         "mixtures of all rows: PreHash", PreHashEmbedding, _prehash(None), composed=True
     ),
     "etree": Method(
-        "rows of a tree that a full table was drawn to: eTree",
+        "centres of a tree-regularised full table: eTree",
         TreeEmbedding,
         _tree(root=True, share=True),
         tree=True,
@@ -230,7 +230,7 @@ METHODS: dict[str, Method] = {
         name_in_files="tree",
     ),
     "jnkm": Method(
-        "centres that a full table was drawn to: JNKM",
+        "centres of a full table with k-means regularisation: JNKM",
         TreeEmbedding,
         _tree(root=False, share=True),
         tree=True,
@@ -252,7 +252,7 @@ METHODS: dict[str, Method] = {
     "cce": Method(
         "sums of a cluster's row and a hashed one, by column: CCE", CceEmbedding, composed=True
     ),
-    "robe": Method("pieces of one array: ROBE", RobeEmbedding, composed=True),
+    "robe": Method("slices of one array: ROBE", RobeEmbedding, composed=True),
     "tt": Method(
         "products of small matrices: TT-Rec",
         TensorTrainEmbedding,
@@ -262,14 +262,12 @@ METHODS: dict[str, Method] = {
     "dhe": Method(
         "a network on hashes: DHE", DeepHashEmbedding, composed=True, name_in_files="deep-hash"
     ),
-    "cafe": Method(
-        "rows of their own for ids with large gradients: CAFE", CafeEmbedding, composed=True
-    ),
+    "cafe": Method("private rows for ids with large gradients: CAFE", CafeEmbedding, composed=True),
 }
 
 
 def find_method(name: str) -> Method:
-    """The method of that name; `prehash16` and the like are mixtures of so many rows.
+    """The method with a name; `prehash16` mixes 16 rows, and so on.
 
     >>> find_method("prehash16").summary
     'mixtures of 16 rows'

@@ -89,17 +89,17 @@ def test_only_line_feeds_end_a_product(parse):
         "__import__('os').getcwd()",
     ],
 )
-def test_a_line_that_is_no_product_is_told_with_its_number(parse, line):
+def test_a_line_that_is_no_product_is_reported_with_its_number(parse, line):
     with pytest.raises(CelrecError, match=r"meta_Video_Games\.json\.gz, line 2: not a product"):
         parse("{'asin': 'A0'}\n" + line + "\n")
 
 
-def test_metadata_that_is_not_utf8_is_told(parse):
+def test_metadata_that_is_not_utf8_is_reported(parse):
     with pytest.raises(CelrecError, match=r"meta_Video_Games\.json\.gz, line 2"):
         parse(b"{'asin': 'A0'}\n{'asin': 'A1', 'title': 'Caf\xe9'}\n")
 
 
-def test_damaged_metadata_is_told(tmp_path, ratings):
+def test_damaged_metadata_is_reported(tmp_path, ratings):
     path = tmp_path / "meta_Video_Games.json.gz"
     path.write_bytes(gzip.compress(PRODUCTS.encode())[:-20])
     with pytest.raises(CelrecError, match=r"meta_Video_Games\.json\.gz: damaged archive"):

@@ -24,9 +24,9 @@ def test_a_package_is_fetched_and_not_installed(make_wheel, folder):
 
 def test_a_package_with_another_checksum_is_refused(make_wheel, folder):
     make_wheel("tinycarrier", "1.2", {"tinycarrier/log.txt": "forged\n"})
-    with pytest.raises(DownloadError, match=r"package tinycarrier 1\.2.*HASHES") as told:
+    with pytest.raises(DownloadError, match=r"package tinycarrier 1\.2.*HASHES") as message:
         Carrier("tinycarrier", "1.2", "0" * 64).fetch(folder)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(message.value)
     assert list(folder.iterdir()) == []
 
 
@@ -37,6 +37,6 @@ def test_another_version_of_the_package_will_not_do(make_wheel, folder):
 
 
 @pytest.mark.usefixtures("no_package_index")
-def test_a_package_out_of_reach_is_told(folder):
+def test_a_package_out_of_reach_is_reported(folder):
     with pytest.raises(DownloadError, match=r"package tinycarrier 1\.2.*pip cannot download"):
         Carrier("tinycarrier", "1.2", "0" * 64).fetch(folder)

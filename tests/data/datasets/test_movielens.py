@@ -228,19 +228,19 @@ def test_the_package_that_carries_1m_is_parsed(make_zip):
     assert tables.users.rows() == [(1, 1, "F", 10, "48067"), (2, 56, "M", 16, "70072")]
 
 
-def test_an_archive_that_lacks_a_file_is_told(make_zip):
+def test_an_archive_that_lacks_a_file_is_reported(make_zip):
     path = make_zip("ml-1m.zip", {"ml-1m/ratings.dat": lines(RATINGS, "::")})
     with pytest.raises(CelrecError, match=r"ml-1m/movies\.dat: no such file in the archive"):
         DATASETS["ml-1m"].parse({"ml-1m.zip": path})
 
 
-def test_an_archive_with_an_empty_file_is_told(make_zip):
+def test_an_archive_with_an_empty_file_is_reported(make_zip):
     path = make_zip("ml-1m.zip", {"ml-1m/ratings.dat": ""})
     with pytest.raises(CelrecError, match=r"ml-1m/ratings\.dat: the file is empty"):
         DATASETS["ml-1m"].parse({"ml-1m.zip": path})
 
 
-def test_a_row_with_too_many_fields_is_told_with_its_line(make_zip):
+def test_a_row_with_too_many_fields_is_reported_with_its_line(make_zip):
     members = {"ml-1m/ratings.dat": "1::2::3::4\n1::2::3::4::5\n"}
     with pytest.raises(CelrecError, match=r"ratings\.dat, line 2: 5 fields where 4 are expected"):
         DATASETS["ml-1m"].parse({"ml-1m.zip": make_zip("ml-1m.zip", members)})

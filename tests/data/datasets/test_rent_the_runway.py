@@ -85,18 +85,18 @@ def test_reviews_without_a_rating_are_not_used(parse):
         review("1", "2", "10", date="20/04/2016"),
     ],
 )
-def test_a_damaged_line_is_told(parse, line):
-    with pytest.raises(CelrecError, match=FILE) as told:
+def test_a_damaged_line_is_reported(parse, line):
+    with pytest.raises(CelrecError, match=FILE) as message:
         parse(review("1", "20", "10"), line)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(message.value)
 
 
-def test_an_empty_file_is_told(parse):
+def test_an_empty_file_is_reported(parse):
     with pytest.raises(CelrecError, match=FILE):
         parse()
 
 
-def test_a_damaged_archive_is_told(tmp_path):
+def test_a_damaged_archive_is_reported(tmp_path):
     path = tmp_path / FILE
     path.write_bytes(gzip.compress(json.dumps(review("1", "2", "10")).encode())[:-12])
     with pytest.raises(CelrecError, match="damaged archive"):
