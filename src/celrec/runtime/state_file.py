@@ -79,7 +79,8 @@ def load_state(path: str | Path, *, mapped: bool = False) -> dict[str, Any]:
             raise TypeError("it contains no dict")
     except (OSError, SafetensorError, LookupError, TypeError, ValueError, RuntimeError) as error:
         raise CelrecError(
-            f"{path}: cannot read a training state ({_line(error)}); remove it to start from scratch"
+            f"{path}: cannot read a training state ({_line(error)}); "
+            "remove it to start from scratch"
         ) from error
     return state
 
