@@ -36,6 +36,10 @@ class ClusterSums:
         gradients = self._evidence.gradients(self._everyone()[partition.mine])
         return self._total(gradients.double().square().sum(1), partition)
 
+    def gain(self) -> Tensor:
+        """How far it would fall if each member had a row of its own."""
+        return self._total(self._evidence.gains(), self._partition())
+
     def _everyone(self) -> Tensor:
         return torch.arange(self._table.num_embeddings, device=self._table.weight.device)
 
@@ -75,10 +79,16 @@ def gradient_norm(sums: ClusterSums) -> Tensor:
     return sums.gradient_norm()
 
 
+def gain(sums: ClusterSums) -> Tensor:
+    """Where rows of their own would lower the members' losses most."""
+    return sums.gain()
+
+
 CRITERIA: dict[str, Callable[[ClusterSums], Tensor]] = {
     "interactions": most_interactions,
     "members": most_members,
     "total-loss": total_loss,
     "mean-loss": mean_loss,
     "gradient-norm": gradient_norm,
+    "gain": gain,
 }

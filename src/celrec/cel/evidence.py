@@ -47,6 +47,13 @@ class Evidence(ABC):
     def own_losses(self) -> Tensor:
         """The loss of every id under the row of its own cluster."""
 
+    def gains(self) -> Tensor:
+        """How far the loss of every own id would fall if it had a row of its own."""
+        raise CelrecError(
+            f"criterion: 'gain' needs the curvature of each id's loss, and {type(self).__name__} "
+            "does not know it; take another criterion"
+        )
+
     def partners(self, members: Tensor) -> Tensor:
         """The mean vector of the users (or items) that each of these ids interacted with."""
         del members

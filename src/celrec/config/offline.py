@@ -18,6 +18,7 @@ OPTIMISERS: dict[str, type[Optimizer]] = {
     "adagrad": torch.optim.Adagrad,
     "rmsprop": torch.optim.RMSprop,
 }
+MEMBERS = ("losses", "posterior")
 PROJECTIONS = ("clip", "abs", "none")
 
 
@@ -152,6 +153,10 @@ class LeastSquaresConfig:
 
     `non_negative` keeps all values at or above 0, by coordinate descent. Tables whose
     ids do not have one row each learn as `composed` says, from the same equations.
+
+    With `members` "posterior", members of clusters are judged by posterior quadratics, and
+    clusters begin from `full_sweeps` sweeps of a fit with a row for each id; with "losses" by
+    their squared errors, from one cluster.
     """
 
     l2_users: float = 5.0
@@ -160,6 +165,8 @@ class LeastSquaresConfig:
     uncertainty: bool = True
     non_negative: bool = False
     composed: ComposedConfig = field(default_factory=ComposedConfig)
+    members: str = "losses"
+    full_sweeps: int = 20
     strength: float = 1.0
     """How many times as noisy targets are taken to be as they seem to be: σ², with all that it
     multiplies, becomes so many times as large."""
@@ -170,6 +177,10 @@ class LeastSquaresConfig:
                 raise CelrecError(f"{name} must be positive, not {getattr(self, name)}")
         if not self.l2_biases >= 0:
             raise CelrecError(f"l2_biases must not be negative, not {self.l2_biases}")
+        if self.members not in MEMBERS:
+            raise CelrecError(f"members must be one of {', '.join(MEMBERS)}, not {self.members!r}")
+        if self.full_sweeps < 1:
+            raise CelrecError(f"full_sweeps must be positive, not {self.full_sweeps}")
 
     def stronger(self, factor: float) -> LeastSquaresConfig:
         """The same with penalties so many times as strong."""

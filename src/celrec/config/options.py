@@ -92,7 +92,8 @@ _PLAN = (
         "preset",
         str,
         "default",
-        "Hyperparameters by name: default; for nmf and mf also descent, for nmf paper or released; "
+        "Hyperparameters by name: default; for nmf and mf also posterior or descent, for nmf "
+        "paper or released; "
         "for networks clusters or scratch (take over the clusters of a factorisation, or nothing); "
         "for cel-lite hard or paper; online: learn other embeddings event by event.",
         _same("default", COMPARE, *_LEARNED),

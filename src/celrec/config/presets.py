@@ -26,6 +26,18 @@ _SWEEPS = Schedule(
 # The last hundred sweeps would gain 0.0004 on MovieLens-1m, and take as long as all before them.
 _PERSONAL_SWEEPS = Schedule(steps=200, validate_every=2, patience=5, least_gain=1e-4)
 
+# Members judged by their posterior quadratics, from a fit with a row for each id.
+_POSTERIOR = OfflineConfig(
+    solver=LeastSquaresConfig(members="posterior", non_negative=True),
+    schedule=Schedule(
+        steps=100, split_every=1, growth=0.15, reassign_every=1, validate_every=2, patience=5
+    ),
+    personal=_PERSONAL_SWEEPS,
+    reassignment=Reassignment(keep=0.0),
+    criterion="gain",
+    rank=32,
+)
+
 # A network from nothing: rounds of a tenth of an epoch.
 _SCRATCH = OfflineConfig(
     solver=MinibatchConfig(l2=0.1),
@@ -120,6 +132,7 @@ PRESETS: dict[str, dict[str, OfflineConfig]] = {
             personal=_PERSONAL_SWEEPS,
             rank=32,
         ),
+        "posterior": _POSTERIOR,
         # The best of a dozen settings of gradient descent on the same data: strong damping and
         # shrinkage, and steps that cannot overshoot.
         "descent": OfflineConfig(
@@ -160,6 +173,7 @@ PRESETS: dict[str, dict[str, OfflineConfig]] = {
         "default": OfflineConfig(
             solver=LeastSquaresConfig(), schedule=_SWEEPS, personal=_PERSONAL_SWEEPS, rank=32
         ),
+        "posterior": replace(_POSTERIOR, solver=LeastSquaresConfig(members="posterior")),
         "descent": OfflineConfig(
             solver=DescentConfig(
                 learning_rate=1e-3,

@@ -51,9 +51,10 @@ class Recommender:
             as many as lower the validation error.
         side: Which tables are compressed: items, users or both.
         rank: The embedding dimension; that of the preset if not given.
-        preset: Hyperparameters by name: default; for nmf and mf also descent, for nmf paper or
-            released; for networks clusters or scratch (take over the clusters of a factorisation,
-            or nothing); for cel-lite hard or paper; online: learn other embeddings event by event.
+        preset: Hyperparameters by name: default; for nmf and mf also posterior or descent, for nmf
+            paper or released; for networks clusters or scratch (take over the clusters of a
+            factorisation, or nothing); for cel-lite hard or paper; online: learn other embeddings
+            event by event.
         seed: The random seed of splits, initial values and negative samples.
         start: The initial clusters: one, random:N, ratings:N (bins of mean rating), genres, or
             those of a run folder.

@@ -24,7 +24,7 @@ _BATCH = 1 << 22  # numbers in the matrices of one batch of rows
 _LEAST_NOISE = 1e-6  # of the variance of the targets, so that a perfect fit can be solved for
 _LEAST_SPREAD = 1e-6  # of the mean square of a row's values
 _OTHER = {"users": "items", "items": "users"}
-_PASSES = 3  # of coordinate descent; the next sweep goes on from there
+PASSES = 3  # of coordinate descent; the next sweep goes on from there
 
 
 class AlternatingLeastSquares(FactorisationSolver):
@@ -168,7 +168,7 @@ class AlternatingLeastSquares(FactorisationSolver):
                 ridge.numpy(),
                 anchors.contiguous().numpy(),
                 noise if self.how.uncertainty else 0.0,
-                _PASSES if self.how.non_negative else 0,
+                PASSES if self.how.non_negative else 0,
                 table.weight[rows].numpy(),
                 moments[rows].numpy(),
             )

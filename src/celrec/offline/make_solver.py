@@ -12,11 +12,13 @@ from celrec.config.offline import (
 )
 from celrec.config.online import OnlineConfig
 from celrec.data.interactions import Interactions
+from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.errors import CelrecError
 from celrec.offline.gradient_descent import GradientDescent
 from celrec.offline.least_squares import AlternatingLeastSquares
 from celrec.offline.minibatch import MinibatchDescent
 from celrec.offline.online_solver import OnlineDescent
+from celrec.offline.posterior_clusters import PosteriorClusters
 from celrec.offline.solver import Solver
 from celrec.offline.tree_admm import TreeAdmm
 from celrec.recommender.model import Model
@@ -41,7 +43,10 @@ def make_solver(
         return GradientDescent(model, interactions_of_rank(log, communicator), how, communicator)
     if isinstance(how, LeastSquaresConfig):
         part = interactions_of_rank(log, communicator)
-        return AlternatingLeastSquares(model, part, how, communicator)
+        clustered = any(isinstance(t, ClusteredEmbedding) for t in model.row_tables.values())
+        judged = how.members == "posterior" and clustered
+        solver = PosteriorClusters if judged else AlternatingLeastSquares
+        return solver(model, part, how, communicator)
     if communicator.size > 1:
         raise CelrecError(
             f"{communicator.size} processes cannot train with {type(how).__name__}; "
