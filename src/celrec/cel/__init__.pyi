@@ -1,6 +1,7 @@
 from celrec.cel.autograd_evidence import AutogradEvidence as AutogradEvidence
 from celrec.cel.bag_evidence import BagEvidence as BagEvidence
 from celrec.cel.clusterer import Clusterer as Clusterer
+from celrec.cel.clusterer import ClustererConfig as ClustererConfig
 from celrec.cel.clusterer import Move as Move
 from celrec.cel.clusterizing import clusterize as clusterize
 from celrec.cel.criteria import CRITERIA as CRITERIA

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -23,6 +24,38 @@ from celrec.errors import CelrecError
 
 
 @dataclass(frozen=True, slots=True)
+class ClustererConfig:
+    """When clusters are split and members reassigned, and how. Periods of 0 mean never."""
+
+    split_every: int = 10
+    """Steps of the optimiser from one split to the next."""
+    growth: float = 0.0
+    """The share of the clusters that is split at a time; at least one is."""
+    reassign_every: int = 40
+    """Steps of the optimiser from one reassignment to the next."""
+    max_clusters: int | None = None
+    """Where splits end; None: as many as the table has rows."""
+    criterion: str = "interactions"
+    """Which cluster is split first: a name in `CRITERIA`."""
+    splitter: Splitter = field(default_factory=Splitter)
+    reassignment: Reassignment = field(default_factory=Reassignment)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.split_every < 0 or self.reassign_every < 0:
+            raise CelrecError(
+                "split_every and reassign_every must not be negative, "
+                f"not {self.split_every} and {self.reassign_every}"
+            )
+        if not 0 <= self.growth <= 1:
+            raise CelrecError(f"growth must be a share of the clusters, not {self.growth}")
+        if self.criterion not in CRITERIA:
+            raise CelrecError(
+                f"criterion must be one of {', '.join(CRITERIA)}, not {self.criterion!r}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class Move:
     """A split or a reassignment that took place."""
 
@@ -30,22 +63,21 @@ class Move:
     kind: str
     """`split` or `reassign`."""
     moved: int
-    """How many ids changed their cluster."""
+    """The number of ids that changed their cluster."""
     clusters: int
-    """How many clusters there are now."""
+    """The number of clusters afterwards."""
     cluster: int | None = None
     """The cluster that was split."""
 
 
 class Clusterer:
-    """Splits and re-forms the clusters of one table while a model is trained.
+    """Splits clusters of one table and reassigns their members while a model is trained.
 
-    Every `split_every` steps the cluster that ranks highest by `criterion` is
-    split as `splitter` says, until `max_clusters`; with `growth` not one but that
-    share of the clusters, one after the other. Every `reassign_every` steps all
-    members are reassigned as `reassignment` says. 0 means never. What the moves need
-    to know comes from the objective, the loss per sample of a batch, or from an
-    `Evidence`.
+    Every `split_every` steps the cluster that ranks highest by `criterion` is split by
+    `splitter`, until `max_clusters`; with `growth` that share of the clusters, one after
+    the other. Every `reassign_every` steps all members are reassigned by `reassignment`.
+    The gradients and losses that this takes come from the objective, the loss per sample
+    of a batch, or from an `Evidence`.
 
     >>> table = ClusteredEmbedding(8, 2, max_clusters=4)
     >>> ids, target = torch.arange(8), torch.arange(8) % 2
@@ -67,45 +99,40 @@ class Clusterer:
         table: ClusteredEmbedding | LooksUpBags,
         optimizer: Optimizer | None,
         objective: Objective | Evidence,
-        *,
-        split_every: int = 10,
-        growth: float = 0.0,
-        reassign_every: int = 40,
-        max_clusters: int | None = None,
-        criterion: str = "interactions",
-        splitter: Splitter | None = None,
-        reassignment: Reassignment | None = None,
-        seed: int = 0,
+        config: ClustererConfig | None = None,
+        **changes: Any,
     ) -> None:
-        if split_every < 0 or reassign_every < 0:
-            raise CelrecError(
-                "split_every and reassign_every must not be negative, "
-                f"not {split_every} and {reassign_every}"
-            )
-        if not 0 <= growth <= 1:
-            raise CelrecError(f"growth must be a share of the clusters, not {growth}")
-        if criterion not in CRITERIA:
-            raise CelrecError(f"criterion must be one of {', '.join(CRITERIA)}, not {criterion!r}")
+        """Create a clusterer.
+
+        Args:
+            table: The table whose clusters are to be split and reassigned.
+            optimizer: Its optimiser, whose state of a row is copied when the row is; None if
+                there is none, or it keeps no state.
+            objective: From a batch to the loss of each sample, or an `Evidence`.
+            config: The settings, those of `ClustererConfig()` by default.
+            **changes: Fields of the config by name, such as `split_every=20`.
+
+        """
+        config = replace(config or ClustererConfig(), **changes)
         if not isinstance(objective, Evidence):
-            objective = _evidence(table, objective)
+            model = objective if isinstance(objective, nn.Module) else None
+            objective = make_evidence(table, objective, model=model)
         if not isinstance(table, ClusteredEmbedding):
             table = table.table
-        if max_clusters is not None and not 1 <= max_clusters <= table.max_clusters:
-            raise CelrecError(
-                f"max_clusters must lie in 1 … {table.max_clusters}, not {max_clusters}"
-            )
+        limit = config.max_clusters
+        if limit is not None and not 1 <= limit <= table.max_clusters:
+            raise CelrecError(f"max_clusters must lie in 1 … {table.max_clusters}, not {limit}")
         self.table, self.optimizer = table, optimizer
         self.evidence: Evidence = objective
-        self.split_every, self.growth, self.reassign_every = split_every, growth, reassign_every
-        self.max_clusters = max_clusters or table.max_clusters
-        self.criterion = criterion
-        self.splitter = splitter or Splitter()
-        self.reassignment = reassignment or Reassignment()
+        self.split_every, self.reassign_every = config.split_every, config.reassign_every
+        self.growth, self.criterion = config.growth, config.criterion
+        self.max_clusters = limit or table.max_clusters
+        self.splitter, self.reassignment = config.splitter, config.reassignment
         self.steps = 0
-        self._generator = torch.Generator().manual_seed(seed)
+        self._generator = torch.Generator().manual_seed(config.seed)
 
     def step(self, batch: Any = None) -> list[Move]:
-        """To be called after each step of the optimiser; the moves that were made."""
+        """Split and reassign if it is time to; to be called after each step of the optimiser."""
         self.evidence.observe(batch)
         self.steps += 1
         moves = []
@@ -118,7 +145,7 @@ class Clusterer:
 
     @torch.no_grad()
     def split(self) -> list[Move]:
-        """Split one cluster now; no move if there are enough, or none can be split."""
+        """Split one cluster now; no move if `max_clusters` is reached or none can be split."""
         table = self.table
         if table.num_clusters >= self.max_clusters:
             return []
@@ -157,19 +184,25 @@ class Clusterer:
     def state_dict(self) -> dict[str, Any]:
         """The step count and the state of the random numbers.
 
-        The table and the optimiser keep their own. Batches that were observed are
-        not kept: evidence that must survive a restart exactly needs all its data.
+        The table and the optimiser have states of their own. Observed batches are not
+        saved: evidence that has to survive a restart exactly needs all its data.
         """
         return {"steps": self.steps, "generator": self._generator.get_state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up what `state_dict` gave."""
+        """Restore what `state_dict` returned."""
         self.steps = int(state["steps"])
         self._generator.set_state(state["generator"])
 
 
-def _evidence(table: ClusteredEmbedding | LooksUpBags, objective: Objective) -> Evidence:
-    model = objective if isinstance(objective, nn.Module) else None
+def make_evidence(
+    table: ClusteredEmbedding | LooksUpBags,
+    objective: Objective,
+    *,
+    data: Sequence[Any] | None = None,
+    model: nn.Module | None = None,
+) -> AutogradEvidence:
+    """Evidence by autograd, for ids that are looked up one by one or in bags."""
     if isinstance(table, ClusteredEmbedding):
-        return AutogradEvidence(table, objective, model=model)
-    return BagEvidence(table, objective, model=model)
+        return AutogradEvidence(table, objective, data=data, model=model)
+    return BagEvidence(table, objective, data=data, model=model)

@@ -1,4 +1,4 @@
-"""Clustered tables in anybody's model."""
+"""Clustered tables in the place of a model's `nn.Embedding` and `nn.EmbeddingBag`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from celrec.cel.autograd_evidence import AutogradEvidence, Objective
-from celrec.cel.bag_evidence import BagEvidence
-from celrec.cel.clusterer import Clusterer
+from celrec.cel.autograd_evidence import Objective
+from celrec.cel.clusterer import Clusterer, make_evidence
 from celrec.cel.learned_clusters import learned_clusters
 from celrec.cel.reassignment import choose_unseen
 from celrec.embeddings.clustered import ClusteredEmbedding
@@ -49,19 +48,19 @@ def clusterize(
     `model.named_modules()`, how many rows it is to have: a number, or a share of its
     ids such as `"1%"`. A table that is used in several places is replaced in all.
 
-    With `start="learned"` the clusters are those of `learned_clusters`: what the table
-    has learned stays, as well as so few rows can hold it, ids with many `interactions`
-    (counts per id, by name) better than others. With `start="one"`, for tables that
-    have learned nothing yet, all ids begin in one cluster.
+    With `start="learned"` the table is compressed by `learned_clusters`, and the vectors
+    of ids with many `interactions` (counts per id, by name) are approximated better than
+    others. With `start="one"`, for tables that are not trained yet, all ids begin in one
+    cluster.
 
-    The parameter itself stays and only gets fewer rows, so whatever holds it, such as
-    an optimiser or a regularisation, stays valid. An `optimizer` that has made steps has
-    to be given, so that its memory of rows is shared alike; one that is built later is
-    told by `clusterer.optimizer = optimizer`.
+    The parameter object stays and only gets fewer rows, so references to it, such as those
+    of an optimiser or a regulariser, stay valid. An `optimizer` that has made steps has to
+    be passed, so that its state gets as many rows; for one that is built later, set
+    `clusterer.optimizer`.
 
-    `objective`, from a batch to the loss of each sample, is what the clusterers judge by
-    (see `AutogradEvidence`, `data` too); tables that keep their clusters need none.
-    `schedule` is for `Clusterer`.
+    `objective`, from a batch to the loss of each sample, and `data`, if given, are the
+    evidence of the clusterers, as in `AutogradEvidence`; tables whose clusters are not to
+    change need none. `schedule` has fields of `ClustererConfig`.
 
     >>> _ = torch.manual_seed(0)
     >>> model = nn.ModuleDict({"user": nn.Embedding(10, 4), "item": nn.Embedding(1000, 4)})
@@ -84,7 +83,7 @@ def clusterize(
     for name in counts:
         if name not in rows:
             raise CelrecError(f"interactions: {name!r} is not one of the tables in rows")
-    # All that can be wrong is found out before anything is changed.
+    # All checks come before any change.
     tables = _tables(model, rows)
     wanted = {name: _number(name, rows[name], table) for name, table in tables.items()}
     for name, table in tables.items():
@@ -98,11 +97,7 @@ def clusterize(
     for name, table in tables.items():
         new = _replaced(model, table, *shared[name], optimizer)
         loss = _missing_objective if objective is None else objective
-        evidence: AutogradEvidence
-        if isinstance(new, ClusteredEmbeddingBag):
-            evidence = BagEvidence(new, loss, data=data, model=model)
-        else:
-            evidence = AutogradEvidence(new, loss, data=data, model=model)
+        evidence = make_evidence(new, loss, data=data, model=model)
         clusterers[name] = Clusterer(new, optimizer, evidence, **schedule)
     return clusterers
 
@@ -196,14 +191,14 @@ def _check_held_by(optimizer: Optimizer | None, name: str, table: Plain) -> None
 def _clusters(
     name: str, table: Plain, rows: int, start: str, interactions: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """The cluster of each id, and as many rows as were asked for."""
+    """The cluster of each id, and the rows of the clusters."""
     weight = table.weight.detach()
     if start == "learned":
         try:
             return learned_clusters(weight, rows, interactions)
         except CelrecError as error:
             raise CelrecError(f"table {name!r}: {error}") from error
-    # Rows as the model made them, whatever it thinks is a good start; padding is none.
+    # The first rows as the model initialised them, but for that of padding.
     ids = torch.arange(len(weight), device=weight.device)
     if table.padding_idx is not None and rows < len(weight):
         ids = ids[ids != table.padding_idx]
@@ -218,7 +213,7 @@ def _replaced(
     rows: Tensor,
     optimizer: Optimizer | None,
 ) -> ClusteredEmbedding | ClusteredEmbeddingBag:
-    """What is now in the place of a table."""
+    """Put a clustered table in the place of `old` in the model; the new module."""
     parameter = cast(nn.Parameter, old.weight)
     table = ClusteredEmbedding(
         old.num_embeddings,
@@ -229,7 +224,7 @@ def _replaced(
         dtype=parameter.dtype,
     )
     average_row_state(optimizer, parameter, assignment, len(rows))
-    # Somebody may still hold the old table, which keeps what it has.
+    # Other references to the old table keep working.
     old.weight = nn.Parameter(parameter.data, requires_grad=parameter.requires_grad)
     parameter.grad = None
     parameter.data = rows.clone()

@@ -1,4 +1,4 @@
-"""Which cluster is split next: the one with the highest priority."""
+"""Split criteria: the cluster with the highest priority is split next."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from celrec.runtime.partition import Partition
 
 
 class ClusterSums:
-    """Sums over the members of each active cluster, made when they are asked for."""
+    """Sums over the members of each active cluster, computed on demand."""
 
     def __init__(self, table: ClusteredEmbedding, evidence: Evidence) -> None:
         self._table, self._evidence = table, evidence
 
     def members(self) -> Tensor:
-        """How many there are."""
+        """The number of members."""
         return self._table.sizes().double()
 
     def interactions(self) -> Tensor:
-        """How many they have."""
+        """The number of interactions of the members."""
         return self._sum(self._evidence.interactions(), self._table.assignment[:-1])
 
     def loss(self) -> Tensor:
-        """The loss they make."""
+        """The loss of the members."""
         return self._total(self._evidence.own_losses(), self._partition())
 
     def gradient_norm(self) -> Tensor:
@@ -47,7 +47,7 @@ class ClusterSums:
         return self._evidence.partition(self._everyone())
 
     def _total(self, values: Tensor, partition: Partition) -> Tensor:
-        """From the values of this process's ids: what is sent is a number for each cluster."""
+        """Sums of the values of this rank's ids, added over ranks: a number for each cluster."""
         return partition.all_reduce(self._sum(values, self._table.assignment[:-1][partition.mine]))
 
     def _sum(self, values: Tensor, cluster: Tensor) -> Tensor:
@@ -55,27 +55,27 @@ class ClusterSums:
 
 
 def most_interactions(sums: ClusterSums) -> Tensor:
-    """The paper's default."""
+    """The number of interactions: the paper's default."""
     return sums.interactions()
 
 
 def most_members(sums: ClusterSums) -> Tensor:
-    """However little is known of them."""
+    """The number of members, whatever their interactions."""
     return sums.members()
 
 
 def total_loss(sums: ClusterSums) -> Tensor:
-    """Where most of the error is made."""
+    """The sum of the losses of all interactions."""
     return sums.loss()
 
 
 def mean_loss(sums: ClusterSums) -> Tensor:
-    """Where a member has most error; members are counted, not interactions."""
+    """The loss per member, not per interaction."""
     return sums.loss() / sums.members()
 
 
 def gradient_norm(sums: ClusterSums) -> Tensor:
-    """Where members pull hardest."""
+    """trace(GᵀG), the sum of squared gradients of the members."""
     return sums.gradient_norm()
 
 

@@ -1,4 +1,4 @@
-"""Plain tables again."""
+"""Plain `nn.Embedding` and `nn.EmbeddingBag` in the place of clustered tables."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Model = TypeVar("Model", bound=nn.Module)
 def declusterize(model: Model) -> Model:
     """Replace clustered tables by `nn.Embedding` and `nn.EmbeddingBag`, in place; the model.
 
-    Each id has a row of its own again, equal to the one that it shared, so predictions
-    are the same; but a plain table knows no unseen ids. The parameters themselves stay
-    and only get more rows. An optimiser that has made steps has to be built anew.
+    Each id gets a row of its own, equal to the one that it shared, so predictions are the
+    same; but a plain table raises for unseen ids. The parameter objects stay and only get
+    more rows. An optimiser that has made steps has to be built anew.
 
     >>> model = nn.Sequential(ClusteredEmbedding(100, 4, max_clusters=3))
     >>> ids = torch.arange(100)
@@ -39,7 +39,7 @@ def declusterize(model: Model) -> Model:
             f"model is a {type(model).__name__} itself, which cannot be replaced in place; "
             "put it in an nn.Sequential"
         )
-    # A table that is a part of another table, or of a bag, is the affair of that.
+    # A table within another table, or within a bag, is not replaced by itself.
     parts = {
         part
         for whole in model.modules()

@@ -1,4 +1,4 @@
-"""Clusters for a table that was learned without them."""
+"""Clusters for a trained table of a row per id."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from celrec.cel.split import Splitter, choose_cluster
 from celrec.cel.split_scores import Members
 from celrec.errors import CelrecError
 
-_ROUNDS = 10
-"""Of reassignments after the last split."""
-_BLOCK = 1 << 22
-"""Distances at a time."""
+_ROUNDS = 10  # of reassignments after the last split
+_BLOCK = 1 << 22  # distances in memory at once
 _ALWAYS = Reassignment(keep=0.0)
 
 
@@ -102,7 +100,7 @@ class _Clustering:
         nearest = torch.cat(
             [best_columns(squares - 2 * some @ self.rows.T, own)[0] for some, own in parts]
         )
-        # The fast distances are inexact; only a move that helps for certain is made.
+        # The products above are inexact; a point moves only if its exact distance gets less.
         gain = self._distance(self.assignment) - self._distance(nearest)
         after = _ALWAYS.move(nearest, gain, self.assignment, self._weights)
         moved = not torch.equal(after, self.assignment)
@@ -139,5 +137,5 @@ def _weights(interactions: Tensor | None, vectors: Tensor) -> Tensor:
     counts = interactions.to(vectors.device, torch.float64)
     if not bool(counts.isfinite().all()) or bool((counts < 0).any()) or not bool(counts.any()):
         raise CelrecError("interactions must be finite, not negative, and not all 0")
-    # Ids without interactions pull next to nothing, but a cluster of them still has a mean.
+    # Ids without interactions have next to no weight, but a cluster of them still has a mean.
     return counts.clamp(min=1e-6 * float(counts.mean())).to(vectors.dtype)

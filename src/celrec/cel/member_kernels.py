@@ -79,15 +79,15 @@ def enlist(
     after: Links,
     previous: Links,
 ) -> tuple[Ints, Ints]:
-    """Count the events of ids, and put those that had none before at the heads of their lists.
+    """Count the events of ids, and insert those that are new at the heads of their lists.
 
-    Gives the different ids, and those that have come to 1, 2, 4, 8 … events.
+    Returns the unique ids, and those whose counts have reached 1, 2, 4, 8 … events.
     """
     different, times, before = tally(ids, counts)
     doubled = np.zeros(len(different), np.bool_)
     for number in range(len(different)):
         member = different[number]
-        # Only a binary digit more makes that number the larger one.
+        # True if the sum has more binary digits.
         doubled[number] = (before[number] + times[number]) ^ before[number] > before[number]
         cluster = np.int64(assignment[member])
         events[cluster] += times[number]
@@ -111,7 +111,10 @@ def move(
     previous: Links,
     least: int,
 ) -> int:
-    """Move ids to other clusters, which must keep `least` members; how many moved."""
+    """Move ids to the clusters `goals`, one after the other; the number that moved.
+
+    A cluster with `least` members loses none.
+    """
     moved = 0
     for number in range(len(ids)):
         member, goal = ids[number], goals[number]
@@ -139,10 +142,7 @@ def move(
 def crowded_clusters(
     ids: Ints, assignment: Assignment, sizes: Ints, events: Ints, most: float
 ) -> Ints:
-    """Those clusters of ids that have several members with more than `most` events.
-
-    Those with most events come first.
-    """
+    """The clusters of ids with several members and more than `most` events, descending."""
     found, here = np.empty_like(ids), 0
     for number in range(len(ids)):
         cluster = np.int64(assignment[ids[number]])
@@ -157,7 +157,7 @@ def crowded_clusters(
 
 @compiled
 def list_members(clusters: Ints, sizes: Ints, head: Links, after: Links) -> tuple[Ints, Ints]:
-    """The members of clusters, one cluster after the other, and where each ends, after a 0."""
+    """The members of clusters, one cluster after the other, and the offset of each cluster."""
     ends = np.zeros(len(clusters) + 1, np.int64)
     for place in range(len(clusters)):
         ends[place + 1] = ends[place] + sizes[clusters[place]]
@@ -183,10 +183,10 @@ def relink(
     after: Links,
     previous: Links,
 ) -> None:
-    """The lists of some clusters, in their order, of those members who have a new number.
+    """Copy the lists of `clusters`, which become 0, 1, …, with new numbers for their members.
 
-    `numbers` are those, below 0 for all others, and `counts` events, by the old numbers. The first
-    of the `clusters` becomes cluster 0. What is given behind is empty.
+    `numbers` has the new number of each id, below 0 for ids that are dropped; `counts` has the
+    events by old ids. The lists that are written are empty before.
     """
     for cluster in range(len(clusters)):
         last = -1 - cluster

@@ -1,4 +1,4 @@
-"""Who is in which cluster, in both directions, while both change all the time."""
+"""The members of each cluster as linked lists, for streams, where ids come and move often."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _INT32 = np.dtype(np.int32)
 
 
 class MemberLists:
-    """The members of each cluster of a table, as linked lists: each change takes the same time.
+    """The members of each cluster of a table, as linked lists: a move takes constant time.
 
-    Ids are members from their first event on. `sizes` and `events` tell of each cluster how
-    many members it has, and how many events those have had together.
+    Ids are members from their first event on. `sizes` has the number of members of each cluster,
+    `events` the number of events of its members.
     """
 
     def __init__(self, table: ClusteredEmbedding, budget: MemoryBudget | None = None) -> None:
         self._table, self._budget = table, budget
         self.all_events = 0
-        """Those of all clusters together."""
+        """The number of events of all clusters."""
         self._begin()
 
     def _begin(self) -> None:
@@ -55,9 +55,9 @@ class MemberLists:
     def count(
         self, ids: NDArray[np.int64], counts: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Take notice of events of these ids, `counts` being those of all ids before.
+        """Count the events of these ids, `counts` being those of all ids before.
 
-        Gives the different ids, and those that have come to 1, 2, 4, 8 … events.
+        Returns the unique ids, and those whose counts have reached 1, 2, 4, 8 … events.
         """
         self.all_events += len(ids)
         return enlist(
@@ -74,16 +74,16 @@ class MemberLists:
     def move(
         self, ids: NDArray[np.int64], goals: NDArray[np.int64], counts: NDArray[np.int64]
     ) -> int:
-        """Move ids to other clusters; the last member of a cluster stays.
+        """Move ids to the clusters `goals`, one after the other; the number that moved.
 
-        `counts` are the events of all ids. Gives how many moved.
+        The last member of a cluster stays. `counts` are the events of all ids.
         """
         return self._move(ids, goals, counts, least=1)
 
     def merge(self, cluster: int, goal: int, counts: NDArray[np.int64]) -> None:
         """Move all members of a cluster to another one."""
-        everybody = self.of(cluster)
-        self._move(everybody, np.full(len(everybody), goal), counts, least=0)
+        members = self.of(cluster)
+        self._move(members, np.full(len(members), goal), counts, least=0)
 
     def _move(
         self,
@@ -109,9 +109,9 @@ class MemberLists:
     def keep(
         self, ids: NDArray[np.int64], clusters: NDArray[np.int64], counts: NDArray[np.int64]
     ) -> None:
-        """Take up that only these ids and these clusters are left in the table, in their order.
+        """Renumber after the table has kept only these ids and these clusters, in this order.
 
-        All numbers are those from before; `counts` are the events of all ids then.
+        `ids` and `clusters` are the old numbers; `counts` are the events by old ids.
         """
         numbers = np.full(len(self._after), -1)
         numbers[ids] = np.arange(len(ids))
@@ -132,33 +132,30 @@ class MemberLists:
         self.all_events = int(self.events.sum())
 
     def of(self, cluster: int) -> NDArray[np.int64]:
-        """The members of a cluster, those that joined last first."""
+        """The members of a cluster, the latest first."""
         return self.of_all(np.array([cluster]))[0]
 
     def of_all(self, clusters: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The members of clusters, one after the other, and their numbers added up from 0."""
+        """The members of clusters, one cluster after the other, and the offset of each cluster."""
         return list_members(clusters, self.sizes, self._head, self._after)
 
     def crowded(self, ids: NDArray[np.int64], most: float) -> NDArray[np.int64]:
-        """Those clusters of ids that have several members with more than `most` events.
-
-        Those with most events come first.
-        """
+        """The clusters of ids with several members and more than `most` events, descending."""
         assignment = self._table.assignment.numpy()
         return crowded_clusters(ids, assignment, self.sizes, self.events, most)
 
     @property
     def nbytes(self) -> int:
-        """Bytes held."""
+        """Bytes in use."""
         parts = (self.sizes, self.events, self._head, self._after, self._before)
         return sum(part.nbytes for part in parts)
 
     def state_dict(self) -> dict[str, Any]:
-        """The lists: the order of their members matters for what comes."""
+        """The lists; the order within them affects later splits."""
         return {name: torch.from_numpy(getattr(self, name)) for name in _PARTS}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up what `state_dict` gave."""
+        """Restore what `state_dict` returned."""
         self._begin()
         self.grow(len(state["_after"]))
         for name in _PARTS:

@@ -17,9 +17,9 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
 KNOWN_LOSSES = ("squared-error", "cross-entropy")
-"""The losses that kernels know; those that are asked whether one is `logistic` mean the last."""
-# log(1 + exp(−a)) is 1/p(a)² for this polynomial and any a ≥ 0, but for 1e-5. Unlike what has
-# logarithms or looks up tables, loops over that become instructions for eight numbers at once.
+"""The losses that kernels implement; their argument `logistic` means the second one."""
+# For a ≥ 0, log(1 + exp(−a)) = 1/p(a)² up to 1e-5 for this polynomial p. Unlike logarithms and
+# lookup tables, loops over it are vectorised.
 _ROOT = tuple(
     np.float32(value)
     for value in (1.2011151, 0.43333759, 0.12584126, 0.02366808, 0.0026223188, 0.0, 7.0302978e-5)
@@ -28,7 +28,7 @@ _ROOT = tuple(
 
 @compiled
 def mixed_bits(number: np.uint64) -> np.uint64:
-    """64 bits that look random, for each number others (the finaliser of SplitMix64)."""
+    """A 64-bit hash (the finaliser of SplitMix64)."""
     number += np.uint64(0x9E3779B97F4A7C15)
     number = (number ^ (number >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     number = (number ^ (number >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -37,7 +37,7 @@ def mixed_bits(number: np.uint64) -> np.uint64:
 
 @compiled
 def hashed(ids: Ints, seed: int) -> NDArray[np.float64]:
-    """A number in [0, 1) for each id, which looks random, the same for the same seed."""
+    """A pseudo-random number in [0, 1) for each id and seed."""
     numbers = np.empty(len(ids))
     for place in range(len(ids)):
         bits = mixed_bits(np.uint64(ids[place]) ^ mixed_bits(np.uint64(seed)))
@@ -47,7 +47,7 @@ def hashed(ids: Ints, seed: int) -> NDArray[np.float64]:
 
 @compiled
 def _draw(drawn: NDArray[Any], member: int, own: int, clusters: int, moment: int) -> None:
-    """Put the own cluster in the first place, and others by chance after it, perhaps repeated."""
+    """Put the own cluster first and random ones after it, perhaps repeated."""
     drawn[0] = own
     first = mixed_bits(np.uint64(moment) ^ mixed_bits(np.uint64(member)))
     for number in range(1, len(drawn)):
@@ -57,9 +57,9 @@ def _draw(drawn: NDArray[Any], member: int, own: int, clusters: int, moment: int
 
 @compiled
 def draw_candidates(own: Ints, clusters: int, count: int, moment: int) -> Ints:
-    """(count + 1, ids): the own cluster, and `count` drawn at random, perhaps repeated.
+    """(count + 1, ids): the own cluster, and `count` random ones, perhaps repeated.
 
-    The same for the same place among the ids, moment and number of clusters.
+    They are determined by the position of the id, the moment and the number of clusters.
     """
     drawn = np.empty((len(own), count + 1), np.int64)
     for member in range(len(own)):
@@ -78,10 +78,9 @@ def tangent_losses(
     logistic: bool,
     losses: Floats,
 ) -> None:
-    """The loss of one event with each of some rows, the output being linear as a `Tangent` tells.
+    """The loss of one event under each of some rows, the output being that of its tangent.
 
-    rows is (dim, rows), so that the inner loops run over rows. The loss is cross-entropy, or a
-    squared error.
+    rows is (dim, rows), so that the inner loops run over rows.
     """
     constant, target = outputs[event], targets[event]
     for d in range(rows.shape[0]):
@@ -122,11 +121,11 @@ def choose_by_tangents(
     targets: Floats,
     logistic: bool,
 ) -> Ints:
-    """For each id the best of what `draw_candidates` draws; its own if none is better.
+    """The best candidate of each id: a compiled `best_columns` of losses by tangents.
 
-    What is drawn are places in `others`, some clusters, whose rows are those of `near`. Best is
-    the least Σ loss + prior/2·‖row − mean‖², the sum being over the events that `owner` puts with
-    the id: it must not decrease.
+    The candidates are the own cluster and `others[k]` for the k that `draw_candidates` draws;
+    `near` has the rows of `others`. The loss is Σ loss + prior/2·‖row − mean‖² over the events
+    of the id; `owner`, the position of each event's id, is sorted.
     """
     best = np.empty_like(ids)
     drawn = np.empty(count + 1, np.uint64)  # unsigned, for faster lookups

@@ -1,4 +1,4 @@
-"""Clusters as a managed collision of TorchRec: ids are turned into the rows that they share.
+"""Clusters as a managed collision of TorchRec: ids are remapped to the rows that they share.
 
 Needs TorchRec: `pip install celrec[torchrec]`.
 """
@@ -21,11 +21,11 @@ from celrec.errors import CelrecError
 
 
 class ClusterCollisionModule(ManagedCollisionModule):  # type: ignore[misc]  # not typed
-    """Maps each id to its cluster, whose row one table of an `EmbeddingBagCollection` holds.
+    """Maps each id to its cluster, whose row is in a table of an `EmbeddingBagCollection`.
 
-    The collection is made with as many rows as there are to be clusters, and looks them
-    up as ever. `table` is a `ClusteredEmbedding` over the rows of the collection; all ids
-    begin in one cluster. A `Clusterer` takes this module for a table:
+    The collection has as many rows as there may be clusters. `table` is a
+    `ClusteredEmbedding` that shares its weight; all ids begin in one cluster. A `Clusterer`
+    accepts this module as a table:
 
         bags = EmbeddingBagCollection(tables=[item])      # with num_embeddings = 100 rows
         clusters = ClusterCollisionModule(bags, "item", num_ids=100_000)
@@ -33,22 +33,23 @@ class ClusterCollisionModule(ManagedCollisionModule):  # type: ignore[misc]  # n
         model = ManagedCollisionEmbeddingBagCollection(bags, collection)
         clusterer = Clusterer(clusters, optimizer, objective)
 
-    The table must have one feature, so that it is clear whose bag a sample's is.
+    The table must have one feature, so that each sample has one bag.
 
     In a `DistributedModelParallel` model, leave the collection of such tables out of the plan:
-    they are small, so each process has them, while others are sharded. With `DistributedEvidence`
-    all processes make the same moves. Evidence looks at the module within:
+    they are small, so each rank has a copy, while other tables are sharded. With
+    `DistributedEvidence` all ranks make the same moves. Evidence needs the wrapped module:
 
         model = DistributedModelParallel(model, plan=plan, sharders=sharders)
         evidence = BagEvidence(clusters, model.module)
         clusterer = Clusterer(clusters.table, optimizer, DistributedEvidence(evidence))
 
-    Sharded tables meet in every forward pass. So let the largest bags of ids in clusters be
-    equally large in the batches of all processes: evidence makes a pass for each of their places.
+    Sharded tables communicate in every forward pass, and evidence makes one pass for each
+    position in the largest bag of a batch. So the largest bags must have the same size on all
+    ranks.
     """
 
     def __init__(self, collection: EmbeddingBagCollection, name: str, num_ids: int) -> None:
-        """For the table `name` of an `EmbeddingBagCollection`, and so many ids."""
+        """For the table `name` of the collection, with `num_ids` ids."""
         configs = {config.name: config for config in collection.embedding_bag_configs()}
         if name not in configs:
             raise CelrecError(
@@ -69,12 +70,12 @@ class ClusterCollisionModule(ManagedCollisionModule):  # type: ignore[misc]  # n
             dtype=bag.weight.dtype,
         )
         self.table.weight = cast(nn.Parameter, bag.weight)
-        self._bag = (bag,)  # not a part of this module, but of the collection
+        self._bag = (bag,)  # in a tuple, so that it is not registered as a submodule
         self._probe: BagProbe | None = None
 
     @contextmanager
     def probing(self, probe: BagProbe) -> Iterator[None]:
-        """Let `probe` make the vectors of all ids, which the collection sums up as ever."""
+        """Within it, `probe` makes the vectors of all ids; the collection pools them as usual."""
         (bag,) = self._bag
         weight = bag._parameters["weight"]
         self._probe = probe
@@ -90,46 +91,47 @@ class ClusterCollisionModule(ManagedCollisionModule):  # type: ignore[misc]  # n
         mutate_miss_lengths: bool = True,
         write_weights: Tensor | None = None,
     ) -> dict[str, JaggedTensor]:
-        """Rows in the place of ids; unseen ids share one like in any clustered table."""
+        """Replace ids by rows; unseen ids share one, as in any clustered table."""
         del mutate_miss_lengths, write_weights  # there are no misses, and nothing to write
         return {name: self._remapped(feature) for name, feature in features.items()}
 
     def forward(
         self, features: dict[str, JaggedTensor], mutate_miss_lengths: bool = True
     ) -> dict[str, JaggedTensor]:
-        """See `remap`."""
+        """The same as `remap`."""
         return self.remap(features, mutate_miss_lengths)
 
     def preprocess(self, features: dict[str, JaggedTensor]) -> dict[str, JaggedTensor]:
-        """Nothing has to be done."""
+        """Return the features unchanged."""
         return features
 
     def profile(self, features: dict[str, JaggedTensor]) -> dict[str, JaggedTensor]:
-        """Nothing is counted: a `Clusterer` has the evidence."""
+        """Return the features unchanged: usage statistics are not needed."""
         return features
 
     def evict(self) -> Tensor | None:
-        """Nobody is ever evicted."""
+        """Nothing is ever evicted."""
         return None
 
     def output_size(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return self.table.max_clusters
 
     def input_size(self) -> int:
-        """How many ids there are."""
+        """The number of ids."""
         return self.table.num_embeddings
 
     def buckets(self) -> int:
-        """One: the map is not cut in pieces."""
+        """One: the map is not sharded."""
         return 1
 
     def open_slots(self) -> Tensor:
-        """How many clusters there may be yet."""
-        return self.table.max_clusters - self.table._active.reshape(1)
+        """The number of rows that no cluster uses yet."""
+        free = self.table.max_clusters - self.table.num_clusters
+        return torch.tensor([free], device=self.table.weight.device)
 
     def validate_state(self) -> None:
-        """Complain about a map that leads to rows which are not in use."""
+        """Raise if an id is mapped to a row that no cluster uses."""
         highest = int(self.table.assignment.max())
         if highest >= self.table.num_clusters:
             raise CelrecError(
@@ -143,7 +145,7 @@ class ClusterCollisionModule(ManagedCollisionModule):  # type: ignore[misc]  # n
         output_segments: list[int],
         device: torch.device | None = None,
     ) -> NoReturn:
-        """The few rows of clusters are not to be cut in pieces."""
+        """Not supported: rows of clusters are not sharded."""
         del output_segments, device
         raise CelrecError(
             f"output_id_range {output_id_range}: clustered tables are not sharded by row; they are "
@@ -159,7 +161,7 @@ class ClusterCollisionModule(ManagedCollisionModule):  # type: ignore[misc]  # n
             vectors = self._probe(Bags(ids, numbers.repeat_interleave(lengths), len(lengths)))
             if vectors.dim() != 2:
                 raise CelrecError("probe: a collection takes one vector for each id")
-            # Each place is a row of its own for this one look-up.
+            # Each position gets a row of its own for this lookup.
             self._bag[0]._parameters["weight"] = cast(nn.Parameter, vectors)
             rows = torch.arange(len(ids), device=ids.device)
         return JaggedTensor(

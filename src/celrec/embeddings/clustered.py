@@ -176,7 +176,8 @@ class ClusteredEmbedding(SharedRows):
 
         Clusters that were split from it become children of its previous parent.
         """
-        self.parent[self.parent == cluster] = self.parent[cluster].clone()
+        closed = torch.arange(self.max_clusters, device=self.parent.device) == cluster
+        self.parent.copy_(_without(self.parent, closed))
         self.weight[cluster] = self.weight[parent]
         self.parent[cluster] = parent
 
@@ -249,9 +250,7 @@ class ClusteredEmbedding(SharedRows):
         self._keep_ids(ids)
         number = torch.full((self.max_clusters,), -1, device=rows.device)
         number[rows] = torch.arange(len(rows), device=rows.device)
-        parent = self.parent.long()
-        while bool((closed := (parent >= 0) & (number[parent] < 0)).any()):
-            parent = torch.where(closed, parent[parent], parent)
+        parent = _without(self.parent.long(), number < 0)
         self.parent.fill_(-1)
         self.parent[: len(rows)] = torch.where(parent >= 0, number[parent], -1)[rows].int()
         self.weight[: len(rows)] = self.weight[rows]
@@ -304,3 +303,10 @@ class ClusteredEmbedding(SharedRows):
             raise CelrecError(
                 f"cluster must be an active one, 0 … {self.num_clusters - 1}, not {cluster}"
             )
+
+
+def _without(parent: Tensor, closed: Tensor) -> Tensor:
+    """The split tree without some clusters: children go to the nearest ancestor that stays."""
+    while bool((orphan := (parent >= 0) & closed[parent.clamp(min=0)]).any()):
+        parent = torch.where(orphan, parent[parent.clamp(min=0)], parent)
+    return parent
