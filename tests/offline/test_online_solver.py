@@ -265,5 +265,5 @@ def test_it_begins_with_the_mean_of_the_targets():
 def test_clusters_are_nobody_elses_business():
     solver = make_solver(make_log())
     assert solver.moves_clusters
-    with pytest.raises(CelrecError, match="the clusters of items move by themselves"):
+    with pytest.raises(CelrecError, match="the clusters of items are moved by the online trainer"):
         solver.evidence("items")

@@ -1,4 +1,4 @@
-"""A long training that can be stopped at any moment."""
+"""Checkpoints of offline training, so that it can be interrupted and resumed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from celrec.runtime.state_file import load_state, save_state
 
 
 class Checkpoint:
-    """Keeps the state of training in a file, so that stopped training can go on.
+    """Saves the state of training to a file, from which interrupted training resumes.
 
-    Training has stages, each an `OfflineTraining` of its own. The file holds what the
-    finished ones came to, and the state of the present one as of its last judgement
-    that is `every` seconds old or more. Without a path nothing is kept.
+    Training has stages, each an `OfflineTraining` of its own. The file has the final states of
+    finished stages, and that of the current one after a validation, written at most once in
+    `every` seconds. Without a path nothing is saved.
     """
 
     def __init__(
@@ -29,9 +29,9 @@ class Checkpoint:
         every: float = 20.0,
         writing: bool = True,
     ) -> None:
-        """`about` says what is trained; the file to `resume` from must say the same.
+        """`about` describes what is trained; the file to `resume` from must have the same.
 
-        Of several processes that train together, one is to be `writing`.
+        Of several ranks, one is to be `writing`.
         """
         self.path, self._about, self._every, self._writing = path, about or {}, every, writing
         self._stages: dict[str, Any] = {}
@@ -50,15 +50,15 @@ class Checkpoint:
 
     @property
     def begun(self) -> bool:
-        """Whether there is a state to go on from."""
+        """Whether there is a state to resume from."""
         return bool(self._stages)
 
     def run(
         self, stage: str, training: OfflineTraining, watch: Watcher, *, fresh: bool = True
     ) -> ValidationRecord:
-        """Run one stage to its end, from where it was, if it was begun; gives the best judgement.
+        """Run a stage to its end, resumed if it was begun; return its best validation record.
 
-        A `fresh` one begins with new rows, another one with those that the model has.
+        A `fresh` stage initialises the model first; others train it from where it is.
         """
         if stage in self._stages:
             try:
@@ -81,7 +81,7 @@ class Checkpoint:
         return training.best
 
     def remove(self) -> None:
-        """To be called when what was trained is safe elsewhere."""
+        """Delete the file, once the trained model is saved elsewhere."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""Passes over interactions that would take several as tensor operations."""
+"""Fused passes over interactions, in machine code."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _SINGLE = 32  # terms that are summed up in single precision
 def candidate_losses(starts: I64, partners: I64, targets: F32, predicted: F32, losses: F32) -> None:
     """Σ (x − predicted[partner, k])² over the interactions of each id, for every k.
 
-    Sums of a few dozen are made in single precision, which is twice as fast, and these are summed
-    in double precision.
+    Partial sums of a few dozen terms are in single precision, which is twice as fast, their
+    totals in double precision.
     """
     clusters = predicted.shape[1]
     for own in numba.prange(len(starts) - 1):
@@ -44,7 +44,7 @@ def candidate_losses(starts: I64, partners: I64, targets: F32, predicted: F32, l
 
 @compiled
 def stable_order(keys: I64, size: int) -> I64:
-    """The places of keys 0 … size − 1 in ascending order, of equal ones the earlier first."""
+    """The stable sorting permutation of keys 0 … size − 1, by counting."""
     places = np.zeros(size + 1, np.int64)
     for key in keys:
         places[key + 1] += 1
@@ -68,7 +68,7 @@ def member_gradients(
     own_weight: F32,
     gradients: F64,
 ) -> None:
-    """g_j = 2·Σ (x − a·b)·a over the interactions of each member, a its partner's row."""
+    """2·Σ (x − a·b)·a over the interactions of each member, with a the partner's row."""
     dim = own_weight.shape[1]
     for m in numba.prange(len(members)):
         own = own_weight[own_rows[members[m]]]
@@ -86,7 +86,7 @@ def member_gradients(
 def row_errors(
     starts: I64, columns: I64, counts: F32, sums: F32, a: F32, b: F32, errors: F32, slope: F32
 ) -> float:
-    """For each row of pairs: errors n·(a·b) − Σx, slope += error·b; gives Σ (a·b)·(error − Σx)."""
+    """Per pair: error = n·(a·b) − Σx, slope += error·b; returns Σ (a·b)·(error − Σx)."""
     dim = a.shape[1]
     rest = np.zeros(len(starts) - 1, np.float64)
     for row in numba.prange(len(starts) - 1):
@@ -104,7 +104,7 @@ def row_errors(
 
 @compiled_parallel
 def column_slopes(starts: I64, rows: I64, order: I64, errors: F32, a: F32, slope: F32) -> None:
-    """The other side's slopes from errors that are known: slope += error·a."""
+    """The gradient of the other table from the same errors: slope += error·a."""
     dim = a.shape[1]
     for column in numba.prange(len(starts) - 1):
         for p in range(starts[column], starts[column + 1]):
@@ -115,7 +115,7 @@ def column_slopes(starts: I64, rows: I64, order: I64, errors: F32, a: F32, slope
 
 @compiled_parallel
 def partner_means(members: I64, starts: I64, partners: I64, weight: F32, means: F64) -> None:
-    """The mean row of the partners of each member; a member without any keeps its 0."""
+    """The mean row of the partners of each member, 0 for members without interactions."""
     dim = weight.shape[1]
     for m in numba.prange(len(members)):
         first, last = starts[members[m]], starts[members[m] + 1]
@@ -164,7 +164,7 @@ def normal_equations(
     matrices: F32,
     right: F32,
 ) -> None:
-    """Σ n·M and Σ s·row over the pairs of rows first, first + 1, …, M and row the partner's."""
+    """Σ n·M and Σ s·row over the pairs of rows first, first + 1, …; M and row are the partner's."""
     entries, dim = moments.shape[1], weight.shape[1]
     for r in numba.prange(len(matrices)):
         for p in range(starts[first + r], starts[first + r + 1]):

@@ -1,4 +1,4 @@
-"""Passes over a log, event by event: online training where all data are there."""
+"""Online training as a solver: passes over a log, event by event."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from celrec.recommender.model import Model
 
 
 class OnlineDescent(Solver):
-    """One step: a pass over the log.
+    """One step is a pass over the log.
 
-    The first pass is in the order of time, if times are known, and learns as from a stream.
-    Later ones are in an order that the seed gives; they count nothing twice.
+    The first pass takes events in the order of their times, if there are any, as from a stream.
+    Later passes are shuffled by the seed, and do not count events again.
     """
 
     moves_clusters = True
@@ -43,7 +43,7 @@ class OnlineDescent(Solver):
             side.begin()
 
     def step(self) -> float:
-        """One pass; the loss of all events, each just before it was learned."""
+        """Take one pass; return the loss of all events, each just before it was learned."""
         total = 0.0
         self.model.train()
         for rows in torch.split(torch.from_numpy(self._order()), self.how.batch):
@@ -55,12 +55,12 @@ class OnlineDescent(Solver):
         return total
 
     def evidence(self, side: str) -> Evidence:
-        """Nobody asks: clusters move while events are learned."""
-        raise CelrecError(f"the clusters of {side} move by themselves in online training")
+        """Not available: the trainer moves clusters itself."""
+        raise CelrecError(f"the clusters of {side} are moved by the online trainer itself")
 
     @torch.no_grad()
     def loss(self, log: Interactions) -> float:
-        """The mean loss on data from outside."""
+        """The mean loss on a log that is not trained on."""
         if not len(log):
             return float("nan")
         losses = self.model.loss.of_samples(self.model.outputs(log), torch.tensor(log.target))
@@ -68,7 +68,7 @@ class OnlineDescent(Solver):
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """All ids judged once more."""
+        """With all ids reassigned once more."""
         before = copy.deepcopy((self.model.state_dict(), self.trainer.state_dict()))
         self.trainer.sweep()
         try:
@@ -78,11 +78,11 @@ class OnlineDescent(Solver):
             self.trainer.load_state_dict(before[1])
 
     def state_dict(self) -> dict[str, Any]:
-        """The trainer's, and how many passes there were."""
+        """The state of the trainer, and the number of passes."""
         return {"passes": self._passes, "trainer": self.trainer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up what `state_dict` gave."""
+        """Restore what `state_dict` returned."""
         self._passes = int(state["passes"])
         self.trainer.load_state_dict(state["trainer"])
 

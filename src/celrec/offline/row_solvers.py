@@ -20,15 +20,14 @@ def solve_rows(
     rows: F32,
     moments: F32,
 ) -> float:
-    """Ridge solutions x = (D + Λ)⁻¹(d + Λ·anchor) of many rows, and the error that is left.
+    """Ridge solutions x = (D + Λ)⁻¹(d + Λ·anchor) of many rows, written to `rows`.
 
-    Λ is `ridge`, and a little more for rounding. With `passes`, x is at least 0, and
-    found by so many passes of coordinate descent from where the row was. `moments`
-    become x·xᵀ, plus the covariance noise·(D + Λ)⁻¹ if noise is not 0. Gives
-    Σ ⟨D, moment⟩ − 2·d·x.
+    Λ is `ridge`, plus a little against rounding. If `passes` is not 0, x ≥ 0 is found by so many
+    passes of coordinate descent from the row as it was. `moments` become x·xᵀ, plus the
+    covariance noise·(D + Λ)⁻¹ if noise is not 0. Returns Σ ⟨D, moment⟩ − 2·d·x.
     """
     count, dim = rows.shape
-    left = np.zeros(count, np.float64)
+    losses = np.zeros(count, np.float64)
     for r in numba.prange(count):
         matrix = np.empty((dim, dim), np.float64)
         trace = 0.0
@@ -57,12 +56,12 @@ def solve_rows(
                     x[i] += inverse[i, j] * right[j]
         for i in range(dim):
             rows[r, i] = x[i]
-            left[r] -= 2 * data_right[r, i] * x[i]
+            losses[r] -= 2 * data_right[r, i] * x[i]
             for j in range(dim):
                 moment = x[i] * x[j] + noise * inverse[i, j]
                 moments[r, i, j] = moment
-                left[r] += data[r, i, j] * moment
-    return float(left.sum())
+                losses[r] += data[r, i, j] * moment
+    return float(losses.sum())
 
 
 @compiled
@@ -129,11 +128,11 @@ def admm_rows(
     """Lower ½·xᵀ(D + λI)x − (d + λ·anchor)ᵀx over x ≥ 0 for many rows, by ADMM.
 
     With ρ the mean of D's diagonal: x̃ = (D + (λ + ρ)I)⁻¹(d + λ·anchor + ρ(x + u)),
-    x = max(0, x̃ − u), u += x − x̃, at most so many times. ADMM can go up on its way; a row
-    that would end higher than it began stays as it was. Gives Σ xᵀDx − 2·dᵀx.
+    x = max(0, x̃ − u), u += x − x̃, for at most `iterations`. ADMM is not monotone; a row whose
+    objective would rise stays as it was. Returns Σ xᵀDx − 2·dᵀx.
     """
     count, dim = rows.shape
-    left = np.zeros(count, np.float64)
+    losses = np.zeros(count, np.float64)
     for r in numba.prange(count):
         trace = 0.0
         for i in range(dim):
@@ -154,11 +153,11 @@ def admm_rows(
         before = _half_square(data[r], ridge, right, x)
         for _ in range(iterations):
             gap = moved = size = 0.0
-            wanted = right + rho * (x + u)
+            target = right + rho * (x + u)
             for i in range(dim):
                 free = 0.0
                 for j in range(dim):
-                    free += inverse[i, j] * wanted[j]
+                    free += inverse[i, j] * target[j]
                 new = max(0.0, free - u[i])
                 u[i] += new - free
                 gap += (new - free) ** 2
@@ -173,10 +172,10 @@ def admm_rows(
             if better:
                 rows[r, i] = x[i]
         for i in range(dim):
-            left[r] -= 2 * data_right[r, i] * rows[r, i]
+            losses[r] -= 2 * data_right[r, i] * rows[r, i]
             for j in range(dim):
-                left[r] += data[r, i, j] * rows[r, i] * rows[r, j]
-    return float(left.sum())
+                losses[r] += data[r, i, j] * rows[r, i] * rows[r, j]
+    return float(losses.sum())
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""What moves the rows and all else that is learned, and how training stands."""
+"""The interface of solvers, and the records of validation."""
 
 from __future__ import annotations
 
@@ -15,48 +15,48 @@ from celrec.data.interactions import Interactions
 
 
 class Solver(ABC):
-    """Steps that lower the loss of a recommender on a log."""
+    """An optimiser of a model on a log, one step after the other."""
 
     moves_clusters: ClassVar[bool] = False
-    """Whether its steps split clusters and move ids themselves."""
+    """Whether steps also split clusters and reassign ids."""
     optimizer: Optimizer | None = None
-    """Where state about single rows is kept that a split has to copy, if anywhere."""
+    """The optimiser whose per-row state a split has to copy, if there is one."""
 
     @abstractmethod
     def start(self, seed: int) -> None:
-        """Give the recommender what it begins with."""
+        """Initialise the parameters of the model."""
 
     @abstractmethod
     def step(self) -> float:
-        """Take one step; the loss before it, without penalties, summed over the log."""
+        """Take one step; return the loss before it, summed over the log, without penalties."""
 
     @abstractmethod
     def evidence(self, side: str) -> Evidence:
-        """What the clusters of one side can be judged by."""
+        """Gradients and losses of the ids of a table, for splits and reassignment."""
 
     @abstractmethod
     def loss(self, log: Interactions) -> float:
-        """The mean loss on data that are not trained on."""
+        """The mean loss on a log that is not trained on."""
 
     def meet(self) -> None:  # noqa: B027  (where one process does all, there is nothing to do)
-        """Let all processes that train together have the same model."""
+        """Make the model the same on all ranks."""
 
     def averaged(self) -> AbstractContextManager[None]:
-        """Within it, the recommender is as it is to be judged and left."""
+        """Within it, the model has the parameters to validate and to return, such as averages."""
         return nullcontext()
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """All that the next step depends on and the recommender does not hold."""
+        """All that the next step depends on besides the model."""
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up what `state_dict` gave."""
+        """Restore what `state_dict` returned."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValidationRecord:
-    """How training stood after some step."""
+    """The state of training after a step."""
 
     step: int
     clusters: int
@@ -65,10 +65,10 @@ class ValidationRecord:
     """The mean squared error on the training data, before the step."""
     valid_loss: float
     moved: int
-    """Ids that changed their cluster since the last judgement."""
+    """Ids that changed their cluster since the last validation."""
     user_clusters: int = 0
-    """Rows of the users' table; 0 if an earlier version wrote it, which did not tell."""
+    """Rows of the users' table; 0 in records of earlier versions."""
 
 
 Watcher: TypeAlias = Callable[[str, ValidationRecord], None]
-"""Is told of each judgement, and of the stage of training that it belongs to."""
+"""Called with the stage of training and each of its validation records."""

@@ -22,13 +22,13 @@ _BATCH = 1 << 22  # numbers in the matrices of one batch of rows
 
 
 class TreeAdmm(FactorisationSolver):
-    """One step: all users' rows, all items' leaves, the tree."""
+    """One step solves for all users' rows, all items' leaves, then the tree."""
 
     def __init__(self, model: Model, log: Interactions, how: TreeConfig, seed: int) -> None:
         super().__init__(model, log, bias_l2=0.0)
         if not isinstance(model.items, TreeEmbedding) or model.biases:
             raise CelrecError(
-                "solver Tree is for a TreeEmbedding of items without biases, "
+                "solver TreeAdmm is for a TreeEmbedding of items without biases, "
                 f"not {type(model.items).__name__}"
             )
         self.how, self.tree, self._seed = how, model.items, seed
@@ -38,13 +38,13 @@ class TreeAdmm(FactorisationSolver):
 
     @torch.no_grad()
     def step(self) -> float:
-        """One sweep over users, leaves and tree."""
+        """Sweep once over users, leaves and tree."""
         loss = self._statistics.loss_and_slopes()[0]
         users, leaves = self.model.user_rows, self.tree
-        nothing = torch.zeros(1, users.embedding_dim)
-        self._lower("users", users, leaves, self._l2, nothing)
+        zero = torch.zeros(1, users.embedding_dim)
+        self._lower("users", users, leaves, self._l2, zero)
         if self._steps < self.how.warm_up:
-            self._lower("items", leaves, users, self._l2, nothing)
+            self._lower("items", leaves, users, self._l2, zero)
         else:
             if self._steps == self.how.warm_up:
                 leaves.grow_tree(torch.Generator().manual_seed(self._seed))
@@ -56,7 +56,7 @@ class TreeAdmm(FactorisationSolver):
         return loss
 
     def objective(self) -> float:
-        """What a step lowers, once there is a tree."""
+        """The objective that steps lower, once there is a tree."""
         with torch.no_grad():
             loss = self._statistics.loss_and_slopes()[0]
             users = self.model.user_rows.weight
@@ -65,7 +65,7 @@ class TreeAdmm(FactorisationSolver):
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """With the rows that are left when training is over; before there is a tree, bad ones."""
+        """With the rows of the tree that will be served; poor ones before the warm-up ends."""
         with self.tree.as_served():
             yield
 
@@ -74,7 +74,7 @@ class TreeAdmm(FactorisationSolver):
         return {**super().state_dict(), "duals": dict(self._duals), "steps": self._steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up what `state_dict` gave."""
+        """Restore what `state_dict` returned."""
         super().load_state_dict(state)
         self._duals, self._steps = dict(state["duals"]), int(state["steps"])
 

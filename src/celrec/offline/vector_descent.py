@@ -13,13 +13,13 @@ from celrec.recommender.materialised import Materialised
 
 
 class VectorDescent:
-    """Sweeps of descent for one table, with an optimiser that remembers."""
+    """Adam on the parameters of one table, with the normal equations of its vectors as the loss."""
 
     def __init__(
         self, table: Materialised, how: ComposedConfig, *, strength: float, non_negative: bool
     ) -> None:
         self.table, self.how = table, how
-        self._strength = strength  # of the penalty that the table has by itself
+        self._strength = strength  # of the table's own penalty
         source = table.source
         self._bounded = source.non_negative_parameters() if non_negative else []
         self.optimizer = torch.optim.Adam(source.parameters(), lr=how.learning_rate)
@@ -31,16 +31,16 @@ class VectorDescent:
         equations: Callable[[slice], tuple[Tensor, Tensor]],
         noise: float,
     ) -> float:
-        """Lower Σ vᵀ·D·v − 2·dᵀ·v and penalties; gives the sum that is left, without penalties.
+        """Lower Σ vᵀ·D·v − 2·dᵀ·v plus penalties; return the sum without penalties.
 
-        `equations` gives D and d for some ids; `noise` is σ².
+        `equations` returns D and d for a range of ids; `noise` is σ².
         """
         source = self.table.source
         for group in self.optimizer.param_groups:
             group["lr"] = self.how.learning_rate * self.how.decay**self._sweeps
         self._sweeps += 1
         source.train()
-        left = 0.0
+        total = 0.0
         for rows in batches:
             ids = torch.arange(rows.start, min(rows.stop, source.num_embeddings))
             if not len(ids):
@@ -51,19 +51,19 @@ class VectorDescent:
                 self._step(ids, matrices, right, noise, share)
             with torch.no_grad():
                 vectors = source(ids)
-                left += float((vectors * (_times(matrices, vectors) - 2 * right)).sum())
+                total += float((vectors * (_times(matrices, vectors) - 2 * right)).sum())
         source.eval()
         source.adapt(self.optimizer)
         self._bound()
         self.table.refresh()
-        return left
+        return total
 
     def state_dict(self) -> dict[str, Any]:
         """The number of sweeps and the optimiser's state."""
         return {"sweeps": self._sweeps, "optimizer": self.optimizer.state_dict()["state"]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up what `state_dict` gave."""
+        """Restore what `state_dict` returned."""
         self._sweeps = int(state["sweeps"])
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": state["optimizer"], "param_groups": groups})
@@ -71,7 +71,7 @@ class VectorDescent:
     def _step(
         self, ids: Tensor, matrices: Tensor, right: Tensor, noise: float, share: float
     ) -> None:
-        """`share` is that of the ids: all batches together have the penalties once."""
+        """`share` is the share of the ids in the batch, which weights the penalties."""
         source = self.table.source
         self.optimizer.zero_grad()
         with torch.enable_grad():
