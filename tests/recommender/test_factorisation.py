@@ -7,6 +7,7 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
+from celrec.models.dot_product import DotProduct
 from celrec.offline.initial_factors import initialise_factors
 from celrec.recommender.batch import Batch
 from celrec.recommender.model import Model
@@ -71,6 +72,12 @@ def test_one_side_alone_cannot_have_biases(first):
     tables = [BiasedEmbedding(FullEmbedding(3, 2)), FullEmbedding(3, 2)]
     with pytest.raises(CelrecError, match="both have biases, or neither"):
         Model(*tables if first else tables[::-1])
+
+
+def test_an_interaction_without_biases_gets_none():
+    tables = BiasedEmbedding(FullEmbedding(3, 2)), BiasedEmbedding(FullEmbedding(3, 2))
+    with pytest.raises(CelrecError, match="DotProduct reads no biases; give tables without them"):
+        Model(*tables, DotProduct())
 
 
 def test_a_log_is_predicted_in_parts_as_at_once():

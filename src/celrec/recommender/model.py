@@ -77,6 +77,8 @@ class Model(nn.Module):
             raise CelrecError("users and items must both have biases, or neither")
         if model is None:
             model = BiasedDotProduct() if biased else DotProduct()
+        if biased and not model.extra_columns:
+            raise CelrecError(f"{type(model).__name__} reads no biases; give tables without them")
         columns = columns or {}
         for name in ("users", "items", HISTORY):
             if name in columns:
