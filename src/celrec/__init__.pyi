@@ -60,3 +60,4 @@ from celrec.streams.events import Events as Events
 from celrec.testing import check_embedding as check_embedding
 
 __version__: str
+from celrec.recommender.model import Model as Model
