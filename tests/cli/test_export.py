@@ -83,7 +83,7 @@ def test_people_are_told_where_it_is(capsys, trained):
     size = (folder / "model.safetensors").stat().st_size
     assert capsys.readouterr().out.splitlines() == [
         f"{folder / 'model.safetensors'}: {size:,} bytes, from user, item to prediction",
-        f"Numbers of users and items, and how to ask: {folder / 'export.json'}",
+        f"Numbers of users and items, inputs and outputs: {folder / 'export.json'}",
     ]
 
 

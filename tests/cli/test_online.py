@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from celrec import Planted
-from celrec.cli import _online_display
+from celrec.cli import online_display
 from celrec.cli.main import main
 from celrec.online import eviction as eviction
 from celrec.runs.checkpoint_folder import CheckpointFolder
@@ -28,7 +28,7 @@ from tests.streams.conftest import redis_server, redis_stream  # noqa: F401
 FORKER = """
 import json, os, signal, sys, time
 import numba, torch
-import celrec.cli._online_display, celrec.streams.opening, celrec.runs.following
+import celrec.cli.online_display, celrec.streams.opening, celrec.runs.following
 import celrec.streams.redis_source
 from celrec.cli.main import main
 torch.set_num_threads(1)  # threads do not survive a fork
@@ -181,7 +181,7 @@ def test_people_see_a_line_for_each_window(capsys, log, tmp_path):
 
 def test_on_a_terminal_people_see_a_table(log, tmp_path, monkeypatch):
     master, slave = os.openpty()
-    monkeypatch.setattr(_online_display, "_REFRESH", 0.0)
+    monkeypatch.setattr(online_display, "REFRESH_SECONDS", 0.0)
     shown = b""
     with os.fdopen(slave, "w") as terminal, monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", terminal)

@@ -102,4 +102,4 @@ def test_unknown_options_are_told():
 
 def test_no_ratings_among_columns_is_told_so_that_they_can_be_named():
     log = celrec.read(pl.DataFrame({"user": [1, 2], "item": [1, 2], "vote": [2.0, 4.0]}))
-    assert "target or --target-column" in pick(log, {}).told
+    assert "target or --target-column" in pick(log, {}).reason

@@ -31,23 +31,24 @@ def compare(
         bool,
         typer.Option(
             "--tune",
-            help="Choose the strength of penalties on validation data, four trials a method.",
+            help="Hyperparameter search: choose the regularisation of each method on validation "
+            "data, from four factors.",
         ),
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(help="Keep what is finished in this file, and go on from what it holds."),
+        typer.Option(help="Write finished cells to this file, and resume from those it holds."),
     ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw error against bytes to this file (png, svg, pdf).")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Train embedding methods side by side, and tell errors, bytes and times in one table.
+    """Train embedding methods side by side: errors, bytes and times in one table.
 
     Example: celrec compare ml-100k --embedding cel,modulo,qr --compression 5%,1% --tune
     """
-    from celrec.cli._comparing import comparing, show_comparison
+    from celrec.cli.comparison_display import comparing, show_comparison
     from celrec.config.plan import Plan
     from celrec.data.datasets.library import open_data
     from celrec.data.split import fold_of
@@ -55,7 +56,7 @@ def compare(
     from celrec.evaluation.comparison_plot import draw_comparison, picture_kind
 
     if plot is not None:
-        picture_kind(plot)  # a wrong name is told before anything is trained
+        picture_kind(plot)  # complains before anything is trained
     one = {n: v for n, v in options.items() if n not in ("embedding", "compression")}
     plan = Plan(**given_plan_options(one))
     comparison = Comparison(
@@ -98,7 +99,7 @@ def embeddings(as_json: Json = False) -> None:
 
     Example: celrec embeddings
     """
-    from celrec.cli._comparing import show_methods
+    from celrec.cli.comparison_display import show_methods
     from celrec.embeddings.registry import METHODS
 
     if as_json:

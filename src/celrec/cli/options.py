@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import typer
@@ -16,6 +17,12 @@ Options: TypeAlias = Mapping[str, Any]
 """The values of a command's shared options by name."""
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
+RunArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RUN", help="The folder of `celrec train --out` or `celrec online --run`."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
 

@@ -1,4 +1,4 @@
-"""`celrec recommend` and `celrec similar`: the best items for users, and what is like an item."""
+"""`celrec recommend` and `celrec similar`: the best items for users, and similar items."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from celrec.cli.runs import Json, RunArgument
+from celrec.cli.options import Json, RunArgument
 from celrec.errors import CelrecError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def recommend(
     k: Number = 10,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write what --users get to this csv or parquet file."),
+        typer.Option(help="Write the recommendations for --users to this csv or parquet file."),
     ] = None,
     allowed: Annotated[
         Path | None, typer.Option(help="A file of items, as --users: recommend no others.")
@@ -40,7 +40,7 @@ def recommend(
         Path | None, typer.Option(help="A file of items, as --users: recommend none of them.")
     ] = None,
     with_seen: Annotated[
-        bool, typer.Option("--with-seen", help="Also recommend what a user has seen already.")
+        bool, typer.Option("--with-seen", help="Also recommend items that a user has seen already.")
     ] = False,
     ties: Annotated[
         str,
@@ -53,7 +53,7 @@ def recommend(
 ) -> None:
     """Recommend the best items that a user has not seen.
 
-    A user who is not known gets what the model has for newcomers.
+    Unknown users get the recommendations of a new user.
 
     Example: celrec recommend run --user 42 -k 5
 
@@ -77,25 +77,27 @@ def recommend(
         allowed=None if allowed is None else read_id_file(allowed),
         banned=None if banned is None else read_id_file(banned),
     )
-    asked = [user] if users is None else read_id_file(users)
-    unknown = int((trained.known.user_ids.encode(asked) < 0).sum())
+    ids = [user] if users is None else read_id_file(users)
+    unknown = int((trained.known.user_ids.encode(ids) < 0).sum())
     if unknown:
-        who = f"user {user!r} is" if users is None else f"{unknown:,} of {len(asked):,} users are"
-        typer.echo(f"celrec: {who} not known; this is what the model has for newcomers", err=True)
+        who = f"user {user!r} is" if users is None else f"{unknown:,} of {len(ids):,} users are"
+        typer.echo(
+            f"celrec: {who} not known; the recommendations are those of a new user", err=True
+        )
     if users is None or out is None:
-        found = top.recommend(asked, k, with_seen=with_seen)
+        found = top.recommend(ids, k, with_seen=with_seen)
         if as_json:
-            told = {"user": _id(found, "user", user), "known": not unknown}
-            typer.echo(json.dumps({**told, "recommended": _answers(found, "item").to_dicts()}))
+            about = {"user": _id(found, "user", user), "known": not unknown}
+            typer.echo(json.dumps({**about, "recommended": _answers(found, "item").to_dicts()}))
         else:
             _show(_answers(found, "item"))
         return
-    rows = _write(out, top.in_parts(asked, k, with_seen=with_seen), len(asked))
+    rows = _write(out, top.in_parts(ids, k, with_seen=with_seen), len(ids))
     if as_json:
-        told = {"users": len(asked), "unknown": unknown, "rows": rows, "out": str(out)}
-        typer.echo(json.dumps(told))
+        about = {"users": len(ids), "unknown": unknown, "rows": rows, "out": str(out)}
+        typer.echo(json.dumps(about))
     else:
-        typer.echo(f"{rows:,} recommendations for {len(asked):,} users in {out}")
+        typer.echo(f"{rows:,} recommendations for {len(ids):,} users in {out}")
 
 
 def similar(
@@ -104,7 +106,7 @@ def similar(
     k: Number = 10,
     as_json: Json = False,
 ) -> None:
-    """Show the items that are most like another: of its cluster, then of the nearest ones.
+    """Show the most similar items: those of the same cluster, then of the nearest clusters.
 
     Example: celrec similar run --item 50 -k 5
     """
@@ -120,12 +122,12 @@ def similar(
 
 
 def _id(found: pl.DataFrame, column: str, given: str | None) -> object:
-    """The id that was asked for, as a number if ids are."""
+    """The id in a result, which is a number if ids are; else the given one."""
     return found.get_column(column)[0] if len(found) else given
 
 
 def _answers(found: pl.DataFrame, column: str) -> pl.DataFrame:
-    """What was found for one: items, scores, and titles where there are any."""
+    """The items of one list with scores, and titles where there are any."""
     items = found.get_column(column).alias("item")
     return found.select(items, "score", *(["title"] if "title" in found.columns else []))
 
@@ -145,28 +147,24 @@ def _show(answers: pl.DataFrame) -> None:
 
 
 def _write(path: Path, frames: Iterator[pl.DataFrame], users: int) -> int:
-    """Write what was found for many, with a bar on standard error, on a terminal only."""
-    from rich.console import Console
+    """Write the lists of many users, with a progress bar."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
-        Progress,
         TextColumn,
         TimeRemainingColumn,
     )
 
+    from celrec.cli.terminal import progress_bar
     from celrec.inference.export import write_list_file
 
-    console = Console(stderr=True)
     columns = (TextColumn("users"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
+    with progress_bar(*columns) as bar:
         task = bar.add_task("users", total=users)
 
-        def told() -> Iterator[pl.DataFrame]:
+        def counted() -> Iterator[pl.DataFrame]:
             for frame in frames:
                 bar.advance(task, frame.get_column("user").n_unique())
                 yield frame
 
-        return write_list_file(path, told())
+        return write_list_file(path, counted())

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from celrec.cli.options import Json
 from celrec.errors import CelrecError
 from celrec.runtime.extras import require_extra
 
 if TYPE_CHECKING:
     from reproduce.runner import Progress
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
 
 def reproduce(
@@ -84,12 +83,11 @@ def reproduce(
 
 @contextmanager
 def _progress_bar() -> Iterator[Callable[[Progress], None]]:
-    """A bar on standard error that shows the cells and an estimate of the time left."""
-    from rich.console import Console
+    """A bar that shows the cells and an estimate of the time left."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
 
-    console = Console(stderr=True)
+    from celrec.cli.terminal import progress_bar
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -97,7 +95,7 @@ def _progress_bar() -> Iterator[Callable[[Progress], None]]:
         TimeElapsedColumn(),
         TextColumn("{task.fields[remaining]}"),
     )
-    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with progress_bar(*columns) as bar:
         task = bar.add_task("", total=None, remaining="")
 
         def update(progress: Progress) -> None:

@@ -1,4 +1,4 @@
-"""`celrec evaluate` and `celrec clusters`: looking at what was trained."""
+"""`celrec evaluate`, `clusters`, `report` and `export`: what is done with a trained model."""
 
 from __future__ import annotations
 
@@ -8,15 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from celrec.cli.options import Json, RunArgument
 from celrec.errors import CelrecError
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
-RunArgument = Annotated[
-    Path,
-    typer.Argument(
-        metavar="RUN", help="The folder of `celrec train --out` or `celrec online --run`."
-    ),
-]
 
 
 def evaluate(
@@ -24,7 +17,7 @@ def evaluate(
     data: Annotated[
         str | None,
         typer.Argument(
-            metavar="[DATA]", help="Other interactions; the test part it was trained with if none."
+            metavar="[DATA]", help="Other interactions; the test data of its training if not given."
         ),
     ] = None,
     k: Annotated[
@@ -32,15 +25,15 @@ def evaluate(
         typer.Option(
             "-k",
             "--k",
-            help="Also measure how many of the items that users came to like are among the k that "
-            "are recommended: NDCG, recall, MRR, hit rate, coverage.",
+            help="Also measure the k recommended items of each user: NDCG, recall, MRR, hit rate, "
+            "coverage.",
         ),
     ] = None,
     relevant: Annotated[
         float | None,
         typer.Option(
-            help="With -k, users like what has a target from this one on; if not given, a 1 of 0 "
-            "and 1, else --positive of the training, else the mean of all ratings."
+            help="With -k, items with a target from this one on are relevant; if not given, those "
+            "with a 1 of 0 and 1, else from --positive of the training, else from the mean on."
         ),
     ] = None,
     as_json: Json = False,
@@ -51,7 +44,7 @@ def evaluate(
     """
     from rich.console import Console
 
-    from celrec.cli._comparing import show_ranking
+    from celrec.cli.comparison_display import show_ranking
     from celrec.data.datasets.library import open_data
     from celrec.data.split import Split
     from celrec.estimator.learning import evaluate as evaluated
@@ -64,12 +57,12 @@ def evaluate(
     reading = source.get("reading", {})
     if data is None:
         if not {"data", "fold", "seed"} <= set(source):
-            raise CelrecError(f"{run}: it does not say what it was tested on; give DATA")
+            raise CelrecError(f"{run}: it does not record its test data; give DATA")
         whole = open_data(source["data"], **reading)
         split = Split.named(trained.plan.prepared(whole), source["fold"], source["seed"])
         learned, log = split.train_and_valid(), split.test
         if not len(log):
-            raise CelrecError(f"{run}: no rows were left to test it on; give DATA")
+            raise CelrecError(f"{run}: its training had no test data; give DATA")
     else:
         how = {**reading, "need_target": not trained.plan.only_positive}
         learned, log = None, trained.plan.prepared(open_data(data, **how))
@@ -128,11 +121,88 @@ def clusters(
     console = Console(highlight=False, markup=False, emoji=False)
     console.print(shown)
     if side == "items" and (found := trained.result.get("diagnostics")):
-        console.print(_told(found))
+        console.print(_diagnostics_text(found))
 
 
-def _told(found: dict[str, Any]) -> str:
-    """The diagnostics in words, those that there are."""
+def report(
+    run: RunArgument,
+    out: Annotated[
+        Path | None, typer.Option(help="The file to write; report.html in the run folder if none.")
+    ] = None,
+    reference: Annotated[
+        bool,
+        typer.Option(
+            "--reference/--no-reference",
+            help="Compare with a full embedding, which is trained once and kept in the run folder.",
+        ),
+    ] = True,
+    as_json: Json = False,
+) -> None:
+    """Write one HTML page about a run: metrics, learning curves, memory and clusters.
+
+    It opens in any browser and needs no network.
+
+    Example: celrec report run
+    """
+    from rich.console import Console
+
+    from celrec.cli.training_display import training_progress
+    from celrec.inference.top_items import best_items
+    from celrec.reporting.report import write_report
+
+    written = write_report(
+        run,
+        best_items,
+        out=out,
+        reference=reference,
+        watched=training_progress,
+    )
+    if as_json:
+        typer.echo(json.dumps(written.as_dict()))
+        return
+    console = Console(highlight=False, soft_wrap=True, markup=False)
+    if written.standing.missing:
+        console.print(f"nothing was measured on test data: {written.standing.missing}")
+    console.print(f"{written.path}  ({written.size / 1000:,.0f} kB)")
+
+
+def export(
+    run: RunArgument,
+    format: Annotated[  # noqa: A002
+        str, typer.Option(help="onnx, pt2 (a program of torch.export), or safetensors.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The folder to write; if not given, RUN-onnx and the like beside RUN."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a trained model for other programs, with the clusters of all ids inside.
+
+    The folder holds the model, tables of the numbers of users and items, and export.json with the
+    inputs and outputs. The number of an unknown id is -1; it has the prediction of a new one.
+
+    Example: celrec export run --format onnx
+
+    Example: celrec export run --format pt2 --out model
+    """
+    from celrec.inference.export import export_run
+    from celrec.runs.run_folder import load_run
+
+    folder = out or run.absolute().with_name(f"{run.absolute().name}-{format}")
+    about = export_run(load_run(run), folder, format)
+    file = folder / about["file"]
+    size = file.stat().st_size
+    if as_json:
+        typer.echo(json.dumps({"run": str(run), "out": str(folder), "bytes": size, **about}))
+    else:
+        inputs = ", ".join(about["inputs"])
+        typer.echo(f"{file}: {size:,} bytes, from {inputs} to {about['output']['name']}")
+        typer.echo(f"Numbers of users and items, inputs and outputs: {folder / 'export.json'}")
+
+
+def _diagnostics_text(found: dict[str, Any]) -> str:
+    """The diagnostics of a run as text, without those that it lacks."""
     words = [f"duplicate rows: {found['duplicate_rows']:,}"]
     words.append(f"rows outside the central region: {found['outside_central']:.0%}")
     if found["rating_spread"] is not None:

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from celrec.cli.options import Options, takes_options
-from celrec.cli.runs import RunArgument
+from celrec.cli.options import Options, RunArgument, takes_options
 from celrec.config.options import SERVE
 from celrec.errors import CelrecError
 
@@ -27,16 +26,15 @@ def serve(
         bool,
         typer.Option(
             "--new",
-            help="Begin an online run that has learned nothing, with the settings of "
-            "`celrec online`, if RUN holds none yet.",
+            help="Start an online run, with the default settings of `celrec online`, if RUN holds "
+            "none yet.",
         ),
     ] = False,
     read_only: Annotated[
         bool,
         typer.Option(
             "--read-only",
-            help="Take no events from clients, and follow the checkpoints of a `celrec online` "
-            "that learns.",
+            help="Accept no events, and follow the checkpoints that a `celrec online` writes.",
         ),
     ] = False,
     api_key_file: Annotated[
@@ -46,28 +44,28 @@ def serve(
             "or set CELREC_API_KEY."
         ),
     ] = None,
-    max_body: Annotated[
-        int, typer.Option(help="Bytes that the body of a request may have.")
-    ] = 1_048_576,
-    threads: Annotated[int, typer.Option(help="Longer answers that are worked on at once.")] = 2,
+    max_body: Annotated[int, typer.Option(help="The largest request body in bytes.")] = 1_048_576,
+    threads: Annotated[
+        int, typer.Option(help="The number of worker threads for long requests.")
+    ] = 2,
 ) -> None:
-    """Answer over HTTP: recommendations, scores, clusters, reasons; and learn events that come.
+    """Serve recommendations, scores, clusters and explanations over HTTP, and learn from events.
 
-    What a trained run is asked is at /docs, a page for people at /. Events are on the disk before
-    they are acknowledged, and in the answers within a second. A run of `celrec online` goes on to
-    learn; one of `celrec train` is replaced while it answers if it is trained anew. Needs
+    The API is described at /docs; / is a page for the browser. Events are on the disk before they
+    are acknowledged, and in the responses within a second. A run of `celrec online` is trained
+    further; one of `celrec train` is reloaded when it is trained again. Needs
     `pip install 'celrec[serve]'`.
 
     Example: celrec serve live --port 8000
 
     Example: curl '127.0.0.1:8000/recommend?user=ann&k=5'
     """
-    from celrec.cli._terminal import StopSignal
+    from celrec.cli.terminal import StopSignal
     from celrec.runs.following import Pace
 
     try:
         from celrec.service.guard import ApiKey, Limits
-        from celrec.service.server import serve as answer
+        from celrec.service.server import serve as run_server
         from celrec.service.service import Service
     except ModuleNotFoundError as error:
         raise CelrecError(
@@ -76,7 +74,7 @@ def serve(
 
     def ready(service: Service, address: str) -> None:
         for error in service.damaged:
-            typer.echo(f"celrec: {error}; going on with what is left", err=True)
+            typer.echo(f"celrec: {error}; going on without it", err=True)
         kind = "takes events" if service.online else "takes no events"
         typer.echo(f"serving {run} on {address} ({kind}); Ctrl-C stops it")
 
@@ -87,7 +85,7 @@ def serve(
     if new:
         _begin(run)
     with StopSignal():
-        answer(
+        run_server(
             run,
             host,
             port,
@@ -100,7 +98,7 @@ def serve(
 
 
 def _begin(folder: Path) -> None:
-    """An online run that has learned nothing, as `celrec online` begins one."""
+    """A new online run, as `celrec online` starts one."""
     from celrec.cli.online import opened_run
     from celrec.runs.checkpoint_folder import CheckpointFolder
 

@@ -42,7 +42,7 @@ def train(
 
     Example: celrec train ml-1m --compression 1% --fold 1/5 --out run
     """
-    from celrec.cli._training import resumable, show_result, training_progress
+    from celrec.cli.training_display import resumable, show_result, training_progress
     from celrec.config.picking import check_options, pick
     from celrec.data.datasets.library import open_data
     from celrec.data.split import Split

@@ -42,7 +42,7 @@ _HISTORY = 20
 def make_model(
     log: Interactions, plan: Plan, clusters: dict[str, NDArray[np.int64]] | None = None
 ) -> Model:
-    """Untrained tables as the plan asks for, or with given clusters for some of them."""
+    """An untrained model for a plan, with given clusters for some of its tables."""
     known = [
         EncodedFeature.all_of(table) if plan.features and plan.network else []
         for table in (log.user_features, log.item_features)
@@ -60,7 +60,7 @@ def make_model(
 
 
 def describe_model(model: Model) -> dict[str, Any]:
-    """What `rebuild_model` needs besides the plan and the state, ready for JSON."""
+    """What `rebuild_model` needs besides the plan and the state, as JSON values."""
     return {
         "tables": {side: describe_embedding(table) for side, table in model.whole_tables.items()},
         "features": {
@@ -74,7 +74,7 @@ def describe_model(model: Model) -> dict[str, Any]:
 def rebuild_model(
     plan: Plan, description: dict[str, Any], budget: MemoryBudget | None = None
 ) -> Model:
-    """A model as `describe_model` tells, ready for a state; its tables live in a `budget`."""
+    """A model from its description, ready for a state, with tables in a memory `budget`."""
     tables: dict[str, Any] = {
         side: make_embedding(table if budget is None else smallest_description(table))
         for side, table in description["tables"].items()

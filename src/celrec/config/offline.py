@@ -24,15 +24,15 @@ PROJECTIONS = ("clip", "abs", "none")
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When clusters split and re-form, and when training ends.
+    """When clusters are split and reassigned, and early stopping.
 
     Every `split_every` steps a cluster is split, or the share `growth` of them; 0:
     never. Members are reassigned every `reassign_every` steps up to step
-    `reassign_until` (0: to the end). Training runs for `steps` steps and is judged on
-    validation data every `validate_every`; it ends early after `patience` judgements
+    `reassign_until` (0: to the end). Training has at most `steps` steps and is evaluated on
+    validation data every `validate_every`. It stops early after `patience` evaluations
     without a new best one, once all splits are done, or with `stop_growing` even
     before: then validation data decide how many clusters there are. Without
-    `validate_growing` only states that have all their clusters are judged. A judgement is
+    `validate_growing` only states with all their clusters are evaluated. An evaluation is
     a new best one if its error is lower by more than `least_gain` times the variance
     of the targets.
     """
@@ -61,7 +61,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class DescentConfig:
-    """How rows move.
+    """Full-batch gradient descent for factorisations.
 
     The loss is L = Σ (y − x)², summed, plus for each side λ/2·Σ‖row‖² and, for
     clustered tables, `shrink_to_mean`·Σ‖row − mean row‖² and
@@ -70,10 +70,9 @@ class DescentConfig:
     `average`, the slope of a shared row is divided by the number of ids that share
     it; `penalty_inside` says whether that goes for the penalties too.
 
-    With `bounded`, the rate of a row is at most half of 1/curvature (half, since
-    both sides move at once): the steps of very active users and popular clusters,
-    which would otherwise overshoot and throw training back, are shortened, and
-    only those. With `per_row_start`, each row begins divided by its own largest value
+    With `bounded`, the learning rate of a row is at most half of 1/curvature (half, since
+    both tables move at once), so that the steps of very active users and popular clusters
+    do not overshoot. With `per_row_start`, each initial row is divided by its own largest value
     instead of the table's.
     """
 
@@ -102,25 +101,25 @@ class DescentConfig:
                 raise CelrecError(f"{name} must not be negative, not {getattr(self, name)}")
 
     def stronger(self, factor: float) -> DescentConfig:
-        """The same with penalties so many times as strong."""
+        """The configuration with all regularisation times `factor`."""
         return replace(self, l2=factor * self.l2)
 
 
 @dataclass(frozen=True, slots=True)
 class ComposedConfig:
-    """How tables learn whose ids do not have one row each.
+    """Descent for composed tables, whose ids do not have one row each.
 
     With the other side fixed, the squared error depends on a vector v only by its normal
-    equations, vᵀ·D·v − 2·dᵀ·v. They are summed up once in a sweep, and `steps` steps of Adam
-    with this `learning_rate`, then with falling ones, lower their sum over all ids plus
-    σ²·`l2`·‖parameters‖²: none of them looks at an interaction.
+    equations, vᵀ·D·v − 2·dᵀ·v. They are computed once per sweep; then `steps` steps of Adam with
+    this `learning_rate` and falling ones lower their sum over all ids plus
+    σ²·`l2`·‖parameters‖², without a pass over the interactions.
     """
 
     steps: int = 20
     learning_rate: float = 0.05
     l2: float = 0.1
     decay: float = 0.97
-    """What the learning rate is multiplied by after each sweep."""
+    """The factor on the learning rate after each sweep."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "learning_rate"):
@@ -134,7 +133,7 @@ class ComposedConfig:
 
 @dataclass(frozen=True, slots=True)
 class LeastSquaresConfig:
-    """How rows are solved for.
+    """Alternating least squares.
 
     Given the other side, the rows of one side are ridge solutions
 
@@ -144,19 +143,19 @@ class LeastSquaresConfig:
     personalised row is the row that it comes from, that of others the mean row of
     their table as it was, and that of clusters 0. Λ is `l2_users`·I for users and
     σ²·`l2_items`·I for items, σ² being the variance of the targets: so users carry
-    the unit of the ratings, and ratings on any scale are treated alike.
+    the unit of the ratings, and the scale of the ratings does not matter.
 
     With `uncertainty` this is variational Bayes: a·aᵀ becomes a·aᵀ + Cov(a), since
-    a row with little data is known badly and must not be relied upon; σ² becomes
+    a row with little data is uncertain; σ² becomes
     the expected error after each sweep, and Λ = σ²·E[(b − anchor)(b − anchor)ᵀ]⁻¹
-    for tables that are not clustered. Covariances take `dim`² numbers for each row.
+    for tables that are not clustered. Covariances have `dim`² numbers per row.
 
-    `non_negative` keeps all values at or above 0, by coordinate descent. Tables whose
-    ids do not have one row each learn as `composed` says, from the same equations.
+    `non_negative` keeps all values at or above 0, by coordinate descent. Composed tables
+    learn from the same equations, as `composed` says.
 
-    With `members` "posterior", members of clusters are judged by posterior quadratics, and
-    clusters begin from `full_sweeps` sweeps of a fit with a row for each id; with "losses" by
-    their squared errors, from one cluster.
+    With `members` "posterior", members are reassigned by posterior quadratics, and clusters
+    start from `full_sweeps` sweeps of a fit with a row for each id; with "losses" by their
+    squared errors, from one cluster.
     """
 
     l2_users: float = 5.0
@@ -168,8 +167,7 @@ class LeastSquaresConfig:
     members: str = "losses"
     full_sweeps: int = 20
     strength: float = 1.0
-    """How many times as noisy targets are taken to be as they seem to be: σ², with all that it
-    multiplies, becomes so many times as large."""
+    """A factor on σ², and so on all regularisation."""
 
     def __post_init__(self) -> None:
         for name in ("l2_users", "l2_items", "strength"):
@@ -183,22 +181,22 @@ class LeastSquaresConfig:
             raise CelrecError(f"full_sweeps must be positive, not {self.full_sweeps}")
 
     def stronger(self, factor: float) -> LeastSquaresConfig:
-        """The same with penalties so many times as strong."""
+        """The configuration with all regularisation times `factor`."""
         return replace(self, strength=factor * self.strength)
 
 
 @dataclass(frozen=True, slots=True)
 class MinibatchConfig:
-    """How a recommender is trained by Adam on mini-batches.
+    """Adam on mini-batches, for any model.
 
     A step is a round: the share 1/`rounds` of the interactions, in batches of `batch`, or
     of fewer where there are few, so that a round has at least four. The loss of a batch
     is the mean over its interactions plus `l2`·‖row − anchor‖² for the row of each id
     that is looked up as user, item or in a further column. The anchor is the row that
-    training goes on from, 0 if it begins anew. What is judged and left is the average
-    over steps that forgets as `averaging` says.
+    training starts from, 0 without pretraining. The trained model has the exponential moving
+    average of its parameters over steps, with decay `averaging`.
 
-    Clusters are judged by at most `per_id` interactions of each id, among `candidates`.
+    Reassignment tries `candidates` clusters on at most `per_id` interactions of each id.
     """
 
     learning_rate: float = 5e-3
@@ -207,7 +205,7 @@ class MinibatchConfig:
     l2: float = 0.0
     averaging: float = 0.999
     spread: float = 0.05
-    """The standard deviation of the values that rows begin with."""
+    """The standard deviation of the initial rows."""
     per_id: int = 15
     candidates: int = 5
 
@@ -221,21 +219,21 @@ class MinibatchConfig:
             raise CelrecError(f"averaging must lie in [0, 1), not {self.averaging}")
 
     def stronger(self, factor: float) -> MinibatchConfig:
-        """The same with penalties so many times as strong."""
+        """The configuration with all regularisation times `factor`."""
         return replace(self, l2=factor * self.l2)
 
 
 @dataclass(frozen=True, slots=True)
 class TreeConfig:
-    """How leaves, tree and users are learned together.
+    """ADMM for eTree and JNKM: users, leaves and tree are learned together.
 
     One step lowers, over the users' rows a, then the items' leaves b, then the tree,
 
         ½·Σ (x − a·b)² + λ/2·Σ‖a‖² + μ/2·(Σ_j ‖b_j − c_{s(j)}‖² + Σ_k ‖c_k − r‖²)
 
     over a, b ≥ 0; λ is `l2_users`, μ the `pull` of the table. Rows are found by at most
-    `iterations` of ADMM, whose duals go on from step to step. In the first `warm_up` steps
-    there is no tree yet and leaves are drawn to 0 with λ; it then begins by k-means++.
+    `iterations` of ADMM, whose duals are kept from step to step. In the first `warm_up` steps
+    there is no tree and leaves are regularised by λ; then k-means++ initialises it.
     """
 
     l2_users: float = 20.0
@@ -243,7 +241,7 @@ class TreeConfig:
     tolerance: float = 1e-3
     warm_up: int = 10
     strength: float = 1.0
-    """What λ and μ are multiplied by."""
+    """A factor on λ and μ."""
 
     def __post_init__(self) -> None:
         for name in ("l2_users", "iterations", "tolerance", "strength"):
@@ -251,33 +249,33 @@ class TreeConfig:
                 raise CelrecError(f"{name} must be positive, not {getattr(self, name)}")
 
     def stronger(self, factor: float) -> TreeConfig:
-        """The same with penalties so many times as strong."""
+        """The configuration with all regularisation times `factor`."""
         return replace(self, strength=factor * self.strength)
 
 
 NOTHING, ROWS, CLUSTERS = "nothing", "rows", "clusters"
-"""There is none; clusters and rows, and with them predictions; clusters alone."""
+"""What a network takes over from a factorisation: nothing, clusters and rows, or clusters."""
 
 
 @dataclass(frozen=True, slots=True)
 class OfflineConfig:
-    """All that offline training of CEL can be told."""
+    """The configuration of offline training."""
 
     solver: DescentConfig | LeastSquaresConfig | MinibatchConfig | TreeConfig | OnlineConfig = (
         field(default_factory=DescentConfig)
     )
     schedule: Schedule = field(default_factory=Schedule)
     personal: Schedule = field(default_factory=Schedule)
-    """For the time after rows have been personalised."""
+    """The schedule after personalisation."""
     splitter: Splitter = field(default_factory=Splitter)
     reassignment: Reassignment = field(default_factory=Reassignment)
     criterion: str = "interactions"
     rank: int = 64
-    """The length of a row, unless somebody asks for another."""
+    """The embedding dimension, unless the plan has another."""
     takes_over: str = NOTHING
-    """What a network takes over from a factorisation, which finds the clusters: see above."""
+    """`nothing`, `rows` or `clusters`: what a network takes over from a factorisation."""
     seed: int = 0
 
     def stronger(self, factor: float) -> OfflineConfig:
-        """The same with penalties so many times as strong."""
+        """The configuration with all regularisation times `factor`."""
         return replace(self, solver=self.solver.stronger(factor))

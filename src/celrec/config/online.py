@@ -12,17 +12,17 @@ RULES = ("adagrad", "sgd")
 
 @dataclass(frozen=True, slots=True)
 class RowDescentConfig:
-    """How rows descend."""
+    """Gradient descent on the rows of a table."""
 
     rule: str = "adagrad"
     """`adagrad`, or `sgd`: plain gradient descent."""
     learning_rate: float = 0.1
     first_square: float = 0.1
-    """What AdaGrad's sums of squares begin with."""
+    """The initial value of AdaGrad's sums of squares."""
     l2: float = 0.0
-    """The pull to 0 of each row that is looked up."""
+    """Weight decay of each row that is looked up."""
     average: bool = True
-    """Whether the gradients of a row are averaged over its lookups in the batch, or summed."""
+    """Whether a row's gradients are averaged over its lookups in the batch, or summed."""
     non_negative: bool = False
 
     def __post_init__(self) -> None:
@@ -40,31 +40,29 @@ SCHEDULES = ("always", "doubling")
 
 @dataclass(frozen=True, slots=True)
 class OnlineClusterConfig:
-    """When and how ids move between clusters, and clusters split."""
+    """When and how ids are reassigned, and clusters are split."""
 
     latest: int = 20
-    """By how many of its latest events an id is judged (n)."""
+    """The number of latest events of an id that reassignment uses (n)."""
     candidates: int = 10
-    """How many other clusters are tried, drawn at random (m)."""
+    """The number of other clusters that are tried, sampled at random (m)."""
     schedule: str = "doubling"
-    """Which ids are judged: `always` all of a batch, at once; `doubling` those that have come to
-    1, 2, 4, 8 … events, at the next look."""
+    """Which ids are reassigned: `always`: those of each batch, at once; `doubling`: those that have
+    reached 1, 2, 4, 8 … events, at the next interval."""
     every: int = 1
-    """How many events there are from one look to the next, each after a batch: then clusters that
-    have come to too many events are split. An eighth of all events so far, where that is less."""
+    """The interval in events between splits of clusters, at most an eighth of all events so far."""
     prior: float = 1.0
-    """What is added to the loss of a row: prior/2·‖row − mean row‖²."""
+    """The regularisation of a row: prior/2·‖row − mean row‖²."""
     limit: Callable[[int], float] | float = 100.0
     """d: a cluster with more than 2·d events is split; a number, or a function, which must not
     fall, of the events of all known ids, each counted once."""
     merge_within: float | None = None
-    """When all rows are in use and a cluster is to be split, two rows that are no further apart
-    than this become one, to make room; None: never."""
+    """Clusters whose rows are no further apart are merged when a split needs a row; None: never."""
     own_row_above: float | None = None
     """An id with more events than this has a cluster to itself; None: no id has."""
     by_tangent: bool = True
-    """Whether a network is judged by what its outputs are to first order in the vector, which takes
-    one look at each event for all clusters that are tried, or by all of its outputs."""
+    """Whether the outputs of a network for other rows are approximated to first order, with one
+    forward pass per event for all clusters that are tried."""
 
     def __post_init__(self) -> None:
         if self.schedule not in SCHEDULES:
@@ -83,38 +81,38 @@ ASSIGNMENTS = ("soft", "hard")
 
 @dataclass(frozen=True, slots=True)
 class OnlineConfig:
-    """How a recommender learns from events in their order (CEL-Lite)."""
+    """Online training on a stream of events (CEL-Lite)."""
 
     assignment: str = "soft"
-    """`hard`: every id is in one cluster, as the paper has it; `soft`: it is where the evidence
-    puts it, between as many rows as `most_rows`."""
+    """`hard`: every id is in one cluster, as in the paper; `soft`: its vector is the posterior mean
+    of a mixture of at most `most_rows` rows."""
     batch: int = 256
     shared: RowDescentConfig = field(
         default_factory=lambda: RowDescentConfig(learning_rate=0.3, average=False)
     )
-    """For rows of clusters."""
+    """The rows of clusters."""
     plain: RowDescentConfig = field(default_factory=RowDescentConfig)
-    """For all other tables."""
+    """All other tables."""
     network_rate: float = 1e-3
-    """Adam's learning rate for all that is no table of ids."""
+    """Adam's learning rate for all parameters that are no table of ids."""
     spread: float = 0.5
-    """The standard deviation of what rows that mixtures are made of begin with."""
+    """The standard deviation of the initial rows of mixtures."""
     scalars: float = 0.3
-    """The same for scalars that a model wants of every id, such as biases."""
+    """The standard deviation of the initial `extra_columns` of a model, such as biases."""
     small: float = 0.02
-    """The same for all other rows."""
+    """The standard deviation of all other initial rows."""
     most_rows: int = 32
     temperature: float = 1.0
-    """What a loss is divided by to be a log likelihood: see `MixtureTrainer`."""
+    """The divisor that makes a loss a negative log likelihood of mixtures."""
     moving: OnlineClusterConfig = field(default_factory=OnlineClusterConfig)
     replay: bool = False
-    """Whether the latest events of the ids in a batch are learned with it, in `hard`."""
+    """Whether the latest events of the ids in a batch are learned again with it, in `hard`."""
     own: RowDescentConfig = field(default_factory=lambda: RowDescentConfig(l2=0.1))
-    """For what ids differ by from what they share, in tables where they may."""
+    """The personal rows of ids, which are added to the shared ones."""
     beside_own: float = 1.0
-    """How many times as high the learning rate of shared rows is in such tables."""
+    """A factor on the learning rate of shared rows in tables with personal rows."""
     own_above: int = 50
-    """How many events an id must have had to differ."""
+    """The number of events above which an id has a personal row."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -132,7 +130,7 @@ class OnlineConfig:
                 raise CelrecError(f"{name} must be positive, not {getattr(self, name)}")
 
     def stronger(self, factor: float) -> OnlineConfig:
-        """The same with penalties so many times as strong."""
+        """The configuration with all regularisation times `factor`."""
         shared = replace(self.shared, l2=factor * self.shared.l2)
         plain = replace(self.plain, l2=factor * self.plain.l2)
         return replace(
@@ -140,7 +138,7 @@ class OnlineConfig:
         )
 
     def faster(self, factor: float) -> OnlineConfig:
-        """The same with learning rates so many times as high."""
+        """The configuration with all learning rates times `factor`."""
 
         def scaled(how: RowDescentConfig) -> RowDescentConfig:
             return replace(how, learning_rate=factor * how.learning_rate)

@@ -11,7 +11,8 @@ from typing import Any
 
 from celrec.config.option import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, SEED, Option
 
-TRAIN, COMPARE, ONLINE, SERVE, RECOMMENDER = "train", "compare", "online", "serve", "Recommender"
+TRAIN, COMPARE, ONLINE, SERVE, DESCRIBE = "train", "compare", "online", "serve", "data describe"
+RECOMMENDER = "Recommender"
 PICKED = None
 """The default of an option that is picked from the data."""
 SIDES = {"items": (False, True), "users": (True, False), "both": (True, True)}
@@ -182,7 +183,13 @@ _PLAN = (
     ),
 )
 _COLUMNS = tuple(
-    Option(f"{role}_column", str, None, f"The column of {plural}.", _same(None, TRAIN, ONLINE))
+    Option(
+        f"{role}_column",
+        str,
+        None,
+        f"The column of {plural}.",
+        _same(None, TRAIN, ONLINE, DESCRIBE),
+    )
     for role, plural in (
         ("user", "users"),
         ("item", "items"),
@@ -204,7 +211,7 @@ _READING = (
         bool,
         False,
         "Skip rows that cannot be used.",
-        {TRAIN: False},
+        _same(False, TRAIN, DESCRIBE),
         flag="--drop-invalid",
     ),
 )
@@ -316,4 +323,4 @@ def given_plan_options(values: Mapping[str, Any]) -> dict[str, Any]:
 def columns_to_read(values: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of `celrec.read` for the columns that options name."""
     roles = {role: values[f"{role}_column"] for role in ("user", "item", "target", "timestamp")}
-    return {**roles, "columns": list(values["id_column"] or [])}
+    return {**roles, "columns": list(values.get("id_column") or [])}

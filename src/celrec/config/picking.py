@@ -1,4 +1,4 @@
-"""What to train, where nobody says it: the data do."""
+"""The options that are not given, picked from the data."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _MF = {"model": "mf", **_ONLINE}
 
 
 class Kind(NamedTuple):
-    """A kind of targets, and what suits it: the first that goes with what was asked for.
+    """A kind of targets, and plans for it: the first that goes with the given options is picked.
 
-    Validation data of MovieLens-100K have chosen it, as ratings, as ratings of 4 and 5, and as
-    mere events, among what shares rows in clusters.
+    They were the best clustered ones on validation data of MovieLens-100K: as ratings, as
+    conversions (ratings of 4 and 5), and as implicit feedback.
     """
 
-    told: str
+    description: str
     offline: tuple[Mapping[str, Any], ...]
     online: tuple[Mapping[str, Any], ...]
 
@@ -59,14 +59,14 @@ class Kind(NamedTuple):
 
     @classmethod
     def events(cls, rows: str = _SHARE, events: int = 0) -> Kind:
-        """Nothing but what happened.
+        """Implicit feedback.
 
-        The more items are drawn, the better, but those beside a long log take time and memory.
+        More negative samples are better, but those of a long log take time and memory.
         """
         drawn = {"negatives": 10 if events <= _MANY_EVENTS else 3}
         beside, loss = {"negatives": 10}, {"loss": "cross-entropy"}
         return cls(
-            "all targets are equal: it only counts what happened, beside items drawn at random "
+            "all targets are equal: they are implicit feedback, learned with negative sampling "
             "(name the column of ratings, target or --target-column, if there is one)",
             (
                 {"model": "mf", "compression": rows, **drawn},
@@ -86,32 +86,32 @@ class Kind(NamedTuple):
 
 
 class Picked(NamedTuple):
-    """What to train, and why."""
+    """A plan, and why."""
 
     plan: Plan
-    told: str
+    reason: str
     """In words, a line or two."""
 
 
 def pick(log: Interactions, given: Mapping[str, Any], *, online: bool = False) -> Picked:
-    """A plan for a log; what was `given`, by the names of `Plan`, stays as it is.
+    """A plan for a log with the `given` options, by the names of `Plan`.
 
-    With `online` it is one for events that come by and by.
+    With `online` it is one for a stream of events.
 
     >>> import celrec
     >>> clicks = celrec.read({"user": [1, 1, 2], "item": ["a", "b", "a"]})
-    >>> plan, told = pick(clicks, {"seed": 3})
+    >>> plan, reason = pick(clicks, {"seed": 3})
     >>> plan.model, plan.negatives, plan.seed
     ('mf', 10, 3)
     """
     check_options(given)
     kind = _kind(log, given)
     plan = _first(given, kind.online if online else kind.offline, network=bool(log.columns))
-    return Picked(plan, f"{kind.told}\n{_words(plan, given)}")
+    return Picked(plan, f"{kind.description}\n{_words(plan, given)}")
 
 
 def check_options(given: Mapping[str, Any]) -> None:
-    """Complain about what no plan can have, before there are data."""
+    """Complain about options that no plan can have, before there are data."""
     if unknown := [name for name in given if name not in _OPTIONS]:
         raise CelrecError(f"{unknown[0]!r} is no option; there are {', '.join(_OPTIONS)}")
     kinds = (Kind.ratings(), Kind.conversions(), Kind.events())
@@ -119,7 +119,7 @@ def check_options(given: Mapping[str, Any]) -> None:
 
 
 def _kind(log: Interactions, given: Mapping[str, Any]) -> Kind:
-    """What was asked for, else what targets tell."""
+    """The kind of targets that the given options imply, else the values of the targets."""
     loss, targets = given.get("loss"), log.target
     few, many = log.num_items < _FEW_IDS, log.num_items > _MANY_IDS
     rows = _LEAST_ROWS if few else _MOST_ROWS if many else _SHARE
@@ -140,9 +140,9 @@ def _kind(log: Interactions, given: Mapping[str, Any]) -> Kind:
 def _first(
     given: Mapping[str, Any], candidates: Sequence[Mapping[str, Any]], *, network: bool = False
 ) -> Plan:
-    """The first that goes with what was given; what was given alone if none does.
+    """The first candidate that goes with the given options; those alone if none does.
 
-    Further columns of ids are for a `network` only.
+    Further columns of ids need a `network`.
     """
     for candidate in candidates:
         model = {"model": "deepfm"} if network else {}
@@ -154,7 +154,7 @@ def _first(
 
 
 def _words(plan: Plan, given: Mapping[str, Any]) -> str:
-    """What was picked, and what was given."""
+    """The picked options in words."""
     words: dict[str, Any] = {
         "model": plan.model,
         "embedding": plan.embedding,
@@ -163,4 +163,4 @@ def _words(plan: Plan, given: Mapping[str, Any]) -> str:
     words |= {"side": plan.side, "loss": plan.loss, "negatives": plan.negatives}
     words |= {"rate": "" if plan.rate == 1 else plan.rate}
     shown = [f"{name} {value}" for name, value in words.items() if value and name not in given]
-    return f"picked: {', '.join(shown) or 'nothing, all was given'}"
+    return f"picked: {', '.join(shown) or 'nothing, all were given'}"

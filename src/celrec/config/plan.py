@@ -1,4 +1,4 @@
-"""What to train."""
+"""The plan of a model: what to train, and how."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from celrec.models.losses import LOSSES
 from celrec.models.registry import MODELS, model_class
 
 LITE = "cel-lite"
-"""The embedding that is always learned online."""
+"""The embedding method that is always learned online."""
 LEAST_GAIN = 1e-4
-"""Of the variance of the ratings: an error that is lower by less is not better."""
+"""The least gain, as a share of the variance of the ratings, for compression `auto`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class Plan:
 
     @property
     def only_positive(self) -> bool:
-        """Whether the log tells only what happened, and all else is drawn at random."""
+        """Whether the log is implicit feedback, learned with negative sampling."""
         return LOSSES[self.loss].pairwise or self.negatives > 0
 
     @property
@@ -159,7 +159,7 @@ class Plan:
 
     @property
     def tree(self) -> bool:
-        """Whether leaves are learned and their tree is left."""
+        """Whether the embedding is a tree with a solver of its own."""
         return find_method(self.embedding).tree
 
     @property
@@ -178,7 +178,7 @@ class Plan:
 
     @property
     def dim(self) -> int:
-        """The length of a row."""
+        """The embedding dimension."""
         return self.settings().rank if self.rank is None else self.rank
 
     @property
@@ -188,7 +188,7 @@ class Plan:
 
     @property
     def personal_limit(self) -> int | None:
-        """Ids with more interactions get a row of their own; None: nobody does."""
+        """Ids with more interactions get a row of their own; None: none do."""
         if self.personalise == "none":
             return None
         if self.personalise == "all":
@@ -201,7 +201,7 @@ class Plan:
         return int(self.personalise)
 
     def rows(self, ids: int) -> int:
-        """How many rows a compressed table of so many ids gets, at most.
+        """The most rows that a compressed table of so many ids has.
 
         >>> Plan(compression="1%").rows(3706), Plan(compression="40").rows(3706)
         (37, 40)
@@ -222,13 +222,13 @@ class Plan:
 
     @property
     def pretraining(self) -> Plan | None:
-        """The factorisation that a network goes on from, if it does."""
+        """The factorisation that a network is pretrained by, if it is."""
         taken = self.settings().takes_over
         if taken == NOTHING:
             return None
         factorised = replace(self, model="nmf", preset="default", rank=None)
         if taken == CLUSTERS:
-            # Rows of their own, and stronger penalties, are for what is left in the end.
+            # Only the final model is personalised, and has the factor on regularisation.
             return replace(factorised, personalise="none", penalty=1.0)
         dims = MODELS[self.model](self.dim, 0).begin_as_dot_product()
         return replace(factorised, rank=dims)
@@ -236,9 +236,9 @@ class Plan:
     def prepared(self, log: Interactions) -> Interactions:
         """The log with the targets that the loss is for.
 
-        With `positive`, cross-entropy has conversions for targets; where only what happened
-        counts, conversions are all that did. Beside `negatives`, a target of 0 tells of something
-        that did not happen, unless all are 0.
+        With `positive`, the targets of cross-entropy are conversions; of implicit feedback, only
+        conversions are kept. With `negatives`, interactions with a target of 0 are dropped, unless
+        all are 0.
         """
         if self.positive is not None and (self.only_positive or self.loss != "squared-error"):
             converted = log.target >= self.positive
@@ -257,7 +257,7 @@ class Plan:
         return replace(log, target=np.ones_like(log.target))
 
     def check(self, log: Interactions) -> None:
-        """Complain about a log to train on that the model or the loss is not for."""
+        """Complain about a log that the model or the loss cannot learn."""
         if log.columns and not self.network:
             raise CelrecError(
                 f"model {self.model!r} looks at users and items only, not at column "
@@ -273,7 +273,7 @@ class Plan:
             )
 
     def settings(self) -> OfflineConfig:
-        """The preset, with what the plan adds to it."""
+        """The configuration: the preset with the options of the plan."""
         if self.online:
             name = self.preset if self.embedding == LITE else "default"
             how = online_presets(self.model)[name]

@@ -1,4 +1,4 @@
-"""Clusterings to start from."""
+"""Initial clusters."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def genres(log: Interactions, side: str, count: int, seed: int) -> NDArray[np.in
 
 
 def run_clusters(log: Interactions, side: str, run: str | Path) -> NDArray[np.int64]:
-    """The clusters of a trained run; ids that it does not know join its largest cluster."""
+    """The clusters of a trained run; unknown ids join its largest cluster."""
     try:
         table = pl.read_parquet(Path(run, f"{side}.parquet"))
         known = table.select("id", "cluster")
@@ -83,7 +83,7 @@ def _numbered(labels: NDArray[np.integer]) -> NDArray[np.int64]:
 
 
 def starting_clusters(start: str, log: Interactions, side: str, seed: int) -> NDArray[np.int64]:
-    """The clustering that `start` names.
+    """The initial clusters that `start` names.
 
     `one`: all ids in one cluster; `random:20` and `ratings:20`: in 20 of them;
     `genres`; else the folder of a run whose clusters are taken.

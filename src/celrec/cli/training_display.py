@@ -1,4 +1,4 @@
-"""Training, shown to people."""
+"""The progress and the result of training, on a terminal."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from celrec.cli._terminal import Interruption
+from celrec.cli.terminal import Interruption, progress_bar
 from celrec.config.plan import Plan
 from celrec.offline.checkpoint import Checkpoint
 from celrec.offline.solver import ValidationRecord, Watcher
@@ -22,7 +22,7 @@ from celrec.offline.solver import ValidationRecord, Watcher
 
 @contextmanager
 def resumable(checkpoint: Checkpoint) -> Iterator[None]:
-    """Tell who interrupts training how it can go on."""
+    """An interruption says how to resume, once there is a checkpoint."""
     try:
         yield
     except KeyboardInterrupt as error:
@@ -33,12 +33,9 @@ def resumable(checkpoint: Checkpoint) -> Iterator[None]:
 
 @contextmanager
 def training_progress(plan: Plan, *, shown: bool = True) -> Iterator[Watcher]:
-    """A bar on standard error that shows step, clusters, losses and moves, on a terminal only."""
-    console = Console(stderr=True)
+    """A bar that shows step, clusters, losses and reassigned ids."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(
-        *columns, console=console, transient=True, disable=not (shown and console.is_terminal)
-    ) as bar:
+    with progress_bar(*columns, shown=shown) as bar:
         task = bar.add_task("training", total=None)
 
         def watch(stage: str, record: ValidationRecord) -> None:
@@ -65,14 +62,13 @@ def _steps(plan: Plan, stage: str) -> int:
 
 
 def _valid(record: ValidationRecord) -> str:
-    told = math.isfinite(record.valid_loss)
-    return f"valid {record.valid_loss:.4f}  " if told else ""
+    return f"valid {record.valid_loss:.4f}  " if math.isfinite(record.valid_loss) else ""
 
 
 def show_result(
     data: str, plan: Plan, picked: str, result: dict[str, Any], out: Path | None
 ) -> None:
-    """Print what was reached."""
+    """Print the errors, sizes and times of a trained model."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(style="dim")
     table.add_column(overflow="fold")

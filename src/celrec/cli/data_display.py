@@ -1,4 +1,4 @@
-"""A description as a page of text."""
+"""The description of a log as tables and bars."""
 
 from __future__ import annotations
 

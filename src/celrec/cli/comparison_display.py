@@ -1,4 +1,4 @@
-"""Comparisons, shown to people."""
+"""The progress and the table of a comparison, on a terminal."""
 
 from __future__ import annotations
 
@@ -10,39 +10,37 @@ import typer
 from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from celrec.cli.terminal import progress_bar
 from celrec.config.plan import Plan
 from celrec.embeddings.registry import METHODS
 from celrec.evaluation.comparison import CLUSTERED, Comparison, ComparisonRow
 from celrec.offline.solver import ValidationRecord, Watcher
 
 _WIDTH = 118
-"""Of the table: it is wrapped by the terminal, if it must be, and not cut."""
+"""Of the table, which the terminal may wrap, so that nothing is cut."""
 
 
 @contextmanager
 def comparing(comparison: Comparison) -> Iterator[Callable[[int, Plan], Watcher]]:
-    """A bar on standard error that shows the cell and how its training stands."""
-    console = Console(stderr=True)
+    """A bar that shows the cell and the step of its training."""
     columns = (
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.description}"),
         TimeElapsedColumn(),
     )
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
+    with progress_bar(*columns) as bar:
         task = bar.add_task("", total=comparison.size)
 
         def begin(number: int, plan: Plan) -> Watcher:
             bar.update(task, completed=number)
 
             def watch(stage: str, record: ValidationRecord) -> None:
-                told = f"{plan.embedding} {plan.compression}, {stage}: step {record.step:,}"
-                bar.update(task, description=told)
+                text = f"{plan.embedding} {plan.compression}, {stage}: step {record.step:,}"
+                bar.update(task, description=text)
 
             return watch
 
@@ -50,22 +48,22 @@ def comparing(comparison: Comparison) -> Iterator[Callable[[int, Plan], Watcher]
 
 
 def show_methods() -> None:
-    """Print the name of every method and what it is."""
+    """Print the name and the summary of every embedding method."""
     known = {name: method.summary for name, method in METHODS.items()}
-    for name, told in {**known, "prehashK": "mixtures of K rows"}.items():
-        typer.echo(f"{name:12}  {told}")
+    for name, summary in {**known, "prehashK": "mixtures of K rows"}.items():
+        typer.echo(f"{name:12}  {summary}")
 
 
 def show_comparison(data: str, plan: Plan, standings: Sequence[ComparisonRow]) -> None:
-    """Print one table, and who is ahead."""
+    """Print one table, and which methods are ahead of CEL."""
     metric = standings[0].metric.upper()
     console = Console(highlight=False)
     console.width = max(console.width, _WIDTH)
     folds = max(one.folds for one in standings)
-    told = f"{plan.model} on {escape(data)}, {plan.side} compressed, {folds} test part(s)"
-    console.print(f"[bold]{told}[/]")
+    title = f"{plan.model} on {escape(data)}, {plan.side} compressed, {folds} test part(s)"
+    console.print(f"[bold]{title}[/]")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for header in ("asked", "embedding", "ticks"):
+    for header in ("compression", "embedding", "ticks"):
         table.add_column(header, no_wrap=True)
     numbers = ("rows", f"test {metric}", "cold", "warm", "table", "index", "serving", "training")
     for header in (*numbers, "time", "CEL ≤"):
@@ -80,8 +78,8 @@ def show_comparison(data: str, plan: Plan, standings: Sequence[ComparisonRow]) -
     console.print(table)
     console.print(
         "ticks: low time, low memory, incremental. Bytes are of the compressed tables; time is "
-        "relative to the full embedding. [bold]Bold[/]: best for what was asked. CEL ≤: the best "
-        "that CEL reached here with no more bytes for serving."
+        "relative to the full embedding. [bold]Bold[/]: best at this compression. CEL ≤: the best "
+        "result of CEL here with no more bytes for serving."
     )
     for size in by_size:
         verdict = _verdict(size, [one for one in standings if one.compression == size])
@@ -118,7 +116,7 @@ def _bytes(size: float) -> str:
 
 
 def _verdict(size: str, standings: Sequence[ComparisonRow]) -> str | None:
-    """Who is ahead of CEL for what was asked, and who with as many bytes, if CEL is there."""
+    """The methods ahead of CEL at a compression, and at equal bytes; None without CEL."""
     ours = [one for one in standings if one.embedding in CLUSTERED]
     rivals = [one for one in standings if one.embedding not in CLUSTERED]
     if not ours or not rivals:
@@ -131,13 +129,13 @@ def _verdict(size: str, standings: Sequence[ComparisonRow]) -> str | None:
         if one.clustered_instead is None or one.better(one.clustered_instead)
     ]
     return (
-        f"{size}: ahead of CEL with these rows: {', '.join(ahead) or 'nobody'}; with CEL at no "
-        f"more bytes: {', '.join(name for name in ahead if name in dearer) or 'nobody'}"
+        f"{size}: ahead of CEL with these rows: {', '.join(ahead) or 'none'}; with CEL at no "
+        f"more bytes: {', '.join(name for name in ahead if name in dearer) or 'none'}"
     )
 
 
 def show_ranking(ranking: dict[str, Any]) -> None:
-    """Print it."""
+    """Print the metrics of recommended lists."""
     limit = ranking["relevant_from"]
     liked = "all test rows" if limit is None else f"test rows with a target from {limit:.4g} on"
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)

@@ -1,4 +1,4 @@
-"""How an online run is doing, for people and for machines."""
+"""The progress of an online run: a live table, lines of text, or JSON."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from rich.table import Table
 from celrec.evaluation.prequential import Measured, Prequential, Window
 from celrec.runs.online_run import OnlineRun
 
-Teller: TypeAlias = Callable[[list[Window]], None]
-_REFRESH = 1.0  # seconds
+Display: TypeAlias = Callable[[list[Window]], None]
+REFRESH_SECONDS = 1.0
 
 
 class Status:
-    """What there is to tell about a run at this moment."""
+    """Counts, sizes and metrics of a run at this moment."""
 
     def __init__(self, run: OnlineRun, metrics: Prequential) -> None:
         self._run, self._metrics = run, metrics
         self._begun, self._first = time.monotonic(), run.events
 
-    def told(self) -> dict[str, Any]:
-        """All of it, ready for JSON."""
+    def as_dict(self) -> dict[str, Any]:
+        """All of them, ready for JSON."""
         run, seconds = self._run, time.monotonic() - self._begun
         return {
             "events": run.events,
@@ -46,41 +46,41 @@ class Status:
         }
 
     def line(self, window: Window | None = None) -> str:
-        """The most important of it."""
-        told, overall = self.told(), self._metrics.overall()
-        words = [f"{told['events']:,} events", f"{_metric(overall['all'])} overall"]
+        """The most important ones, in a line."""
+        now, overall = self.as_dict(), self._metrics.overall()
+        words = [f"{now['events']:,} events", f"{_metric(overall['all'])} overall"]
         words.append(f"{_metric(overall['cold'])} cold")
         if window is not None:
             words.append(f"{_metric(window.measured['all'])} in this window")
         words += [
-            f"{told['ids'][name]:,} {name} on {rows:,} rows" for name, rows in told["rows"].items()
+            f"{now['ids'][name]:,} {name} on {rows:,} rows" for name, rows in now["rows"].items()
         ]
-        words.append(f"{told['events_per_second']:,.0f}/s")
-        if told["rejected"]:
-            words.append(f"{told['rejected']:,} rejected")
-        if told["late"]:
-            words.append(f"{told['late']:,} late")
-        if dropped := sum(told["dropped"].values()):
+        words.append(f"{now['events_per_second']:,.0f}/s")
+        if now["rejected"]:
+            words.append(f"{now['rejected']:,} rejected")
+        if now["late"]:
+            words.append(f"{now['late']:,} late")
+        if dropped := sum(now["dropped"].values()):
             words.append(f"{dropped:,} ids dropped")
         return ", ".join(words)
 
     def table(self) -> Table:
-        """All that people want to see while it runs."""
-        told, overall = self.told(), self._metrics.overall()
+        """The table that a terminal shows."""
+        now, overall = self.as_dict(), self._metrics.overall()
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
         table.add_column(style="dim")
         table.add_column()
         table.add_row(
             "events",
-            f"{told['events']:,}  {told['events_per_second']:,.0f}/s  "
-            f"{told['rejected']:,} rejected, {told['late']:,} late",
+            f"{now['events']:,}  {now['events_per_second']:,.0f}/s  "
+            f"{now['rejected']:,} rejected, {now['late']:,} late",
         )
-        for name, rows in told["rows"].items():
-            dropped = f", {told['dropped'][name]:,} dropped" if told["dropped"][name] else ""
-            table.add_row(name, f"{told['ids'][name]:,} ids on {rows:,} rows{dropped}")
+        for name, rows in now["rows"].items():
+            dropped = f", {now['dropped'][name]:,} dropped" if now["dropped"][name] else ""
+            table.add_row(name, f"{now['ids'][name]:,} ids on {rows:,} rows{dropped}")
         for name, shown in (("all", "before learning"), ("cold", "  cold"), ("warm", "  warm")):
             table.add_row(shown, f"{_metric(overall[name])}, {overall[name].events:,} events")
-        size = told["bytes"]
+        size = now["bytes"]
         table.add_row(
             "bytes",
             f"model {size['model']:,}, training {size['training']:,}, ids {size['ids']:,}, "
@@ -91,8 +91,8 @@ class Status:
 
 
 @contextmanager
-def telling(status: Status, *, as_json: bool) -> Iterator[Teller]:
-    """A function that tells of windows: as JSON, in a live table on a terminal, or in lines."""
+def display(status: Status, *, as_json: bool) -> Iterator[Display]:
+    """A function that shows windows: as JSON, in a live table on a terminal, or in lines."""
     console = Console(highlight=False, soft_wrap=True, markup=False)
     if as_json:
         yield lambda windows: _print_windows(status, windows)
@@ -111,7 +111,7 @@ def telling(status: Status, *, as_json: bool) -> Iterator[Teller]:
 
         def refresh(windows: list[Window]) -> None:
             nonlocal shown
-            if windows or time.monotonic() - shown >= _REFRESH:
+            if windows or time.monotonic() - shown >= REFRESH_SECONDS:
                 live.update(status.table(), refresh=True)
                 shown = time.monotonic()
 
@@ -121,7 +121,7 @@ def telling(status: Status, *, as_json: bool) -> Iterator[Teller]:
 def _print_windows(status: Status, windows: list[Window]) -> None:
     for window in windows:
         measured = {"end": window.end, **_by_slice(window.measured)}
-        typer.echo(json.dumps({"kind": "window", **status.told(), "window": measured}))
+        typer.echo(json.dumps({"kind": "window", **status.as_dict(), "window": measured}))
         sys.stdout.flush()
 
 
@@ -137,13 +137,10 @@ def _metric(measured: Measured) -> str:
 
 
 def _resident() -> dict[str, int]:
-    """Bytes of memory that the process holds now, or the most it has held where nobody tells.
-
-    Also without those of files, which the system can take back at any time.
-    """
-    told = Path("/proc/self/statm")
-    if told.exists():
-        _, resident, files, *_ = map(int, told.read_text().split())
+    """The resident set size, with and without mapped files; its peak where /proc does not exist."""
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        _, resident, files, *_ = map(int, statm.read_text().split())
         page = os.sysconf("SC_PAGE_SIZE")
         return {"resident": resident * page, "anonymous": (resident - files) * page}
     try:

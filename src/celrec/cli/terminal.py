@@ -1,4 +1,4 @@
-"""Progress bars, and signals that ask a long command to stop."""
+"""Progress bars, and signals that stop a long command."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rich.progress import (
     BarColumn,
     DownloadColumn,
     Progress,
+    ProgressColumn,
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
@@ -23,12 +24,17 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def progress_bars() -> Iterator[LabelledProgress]:
-    """A function that shows how far each of several tasks is, on a terminal only.
-
-    Bars go to standard error and vanish when the work is done.
-    """
+def progress_bar(*columns: ProgressColumn, shown: bool = True) -> Iterator[Progress]:
+    """A bar on standard error, on a terminal only; it vanishes at the end."""
     console = Console(stderr=True)
+    hidden = not (shown and console.is_terminal)
+    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
+        yield bar
+
+
+@contextmanager
+def progress_bars() -> Iterator[LabelledProgress]:
+    """A function that reports the progress of each of several tasks."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -36,9 +42,7 @@ def progress_bars() -> Iterator[LabelledProgress]:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bars:
+    with progress_bar(*columns) as bars:
         tasks: dict[str, int] = {}
 
         def report(label: str, done: int, total: int) -> None:
@@ -54,18 +58,19 @@ class Interruption(Exception):  # noqa: N818  (nothing has gone wrong)
 
 
 class StopSignal:
-    """Turns Ctrl-C and SIGTERM into a wish, to be looked at when it suits.
+    """Records Ctrl-C and SIGTERM in `requested`, which the command checks between batches.
 
-    The second one has its usual effect, for those who cannot wait.
+    A second signal has its usual effect.
     """
 
     def __init__(self) -> None:
-        self.asked = False
+        self.requested = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopSignal:
         self._before = {
-            number: signal.signal(number, self._hear) for number in (signal.SIGINT, signal.SIGTERM)
+            number: signal.signal(number, self._handle)
+            for number in (signal.SIGINT, signal.SIGTERM)
         }
         return self
 
@@ -77,9 +82,9 @@ class StopSignal:
     ) -> None:
         self._restore()
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         del number, frame
-        self.asked = True
+        self.requested = True
         self._restore()
 
     def _restore(self) -> None:
