@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from celrec import CelrecError
-from celrec.cel.split import Splitter
+from celrec.cel.split import Splitter, choose_cluster
 from celrec.cel.split_scores import NORMALISATIONS, SPLIT_METHODS, Members
 from celrec.cel.thresholds import THRESHOLDS
 
@@ -99,3 +99,12 @@ def test_an_unknown_name_is_answered_with_the_known_ones(option, choices):
 def test_only_user_inspired_splits_need_partners():
     needing = [name for name in SPLIT_METHODS if Splitter(method=name).needs_partners]
     assert needing == ["user-2-means"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), min_size=1, max_size=9))
+def test_the_cluster_to_split_has_the_highest_priority_among_those_of_several_members(clusters):
+    priority, sizes = (torch.tensor(column) for column in zip(*clusters, strict=True))
+    large = [k for k, (_, size) in enumerate(clusters) if size > 1]
+    expected = max(large, key=lambda k: (clusters[k][0], -k)) if large else None
+    assert choose_cluster(priority, sizes) == expected
+    assert choose_cluster(priority.float(), sizes) == expected
