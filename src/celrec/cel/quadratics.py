@@ -1,4 +1,4 @@
-"""Members by their posterior quadratics: rows, reassignment and splits without a pass over data."""
+"""Quadratic losses of ids: rows, reassignment and splits without a pass over the data."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Quadratics:
 
     For least squares, H_j = Σ E[a·aᵀ]/σ² + Λ and q_j = Σ r·E[a]/σ² over the interactions of j
     with partners a, targets r and noise σ²; Λ is the precision of the members' prior
-    N(0, Λ⁻¹). A member with few interactions hardly cares where it is, and is drawn to the
-    middle; one with many is held where its data want it.
+    N(0, Λ⁻¹). With few interactions the curvature is small and the prior dominates; with many,
+    the data do.
 
     >>> members = Quadratics(torch.eye(2).repeat(3, 1, 1), torch.tensor([[1.0, 0], [1, 0], [0, 4]]))
     >>> rows = torch.tensor([[1.0, 0.0], [0.0, 4.0]])
@@ -32,7 +32,7 @@ class Quadratics:
     """q_j, of shape (members, dim)."""
 
     def gradients(self, vectors: Tensor) -> Tensor:
-        """q_j − H_j·v_j: where each member pulls its vector."""
+        """q_j − H_j·v_j, the negative gradient of each member's loss at its vector."""
         return self.linear - _times(self.curvature, vectors)
 
     def losses(self, rows: Tensor) -> Tensor:
@@ -47,7 +47,7 @@ class Quadratics:
         return rows
 
     def non_negative_rows(self, assignment: Tensor, rows: Tensor, passes: int) -> Tensor:
-        """The same with all values at or above 0, by coordinate descent that begins at `rows`."""
+        """The best non-negative rows, by coordinate descent from `rows`."""
         matrices, right = self._sums(assignment, len(rows))
         rows = rows.clone()
         slopes = _times(matrices, rows) - right
@@ -60,7 +60,7 @@ class Quadratics:
         return rows
 
     def row_covariances(self, assignment: Tensor, count: int) -> Tensor:
-        """(Σ H_j)⁻¹: how uncertain the best row of each cluster is."""
+        """(Σ H_j)⁻¹, the posterior covariance of the best row of each cluster."""
         covariances: Tensor = torch.linalg.inv(self._sums(assignment, count)[0])
         return covariances
 
@@ -72,7 +72,7 @@ class Quadratics:
         return matrices, right.index_add_(0, assignment, self.linear)
 
     def gains(self, gradients: Tensor) -> Tensor:
-        """gᵀ·H⁻¹·g/2: how far each member's loss would fall if it had a row of its own."""
+        """gᵀ·H⁻¹·g/2, the decrease of each member's loss if it had a row of its own."""
         half: Tensor = torch.linalg.solve_triangular(
             torch.linalg.cholesky(self.curvature), gradients[:, :, None], upper=False
         )
@@ -81,7 +81,7 @@ class Quadratics:
 
 
 class QuadraticEvidence(Evidence):
-    """What splits and reassignments ask of members that are known by their quadratics."""
+    """Evidence from the quadratics of all ids: exact losses and gradients, without their data."""
 
     def __init__(self, table: ClusteredEmbedding, interactions: Tensor) -> None:
         self._table, self._interactions = table, interactions
@@ -89,7 +89,7 @@ class QuadraticEvidence(Evidence):
         """As of the last update; there is no evidence before it."""
 
     def interactions(self) -> Tensor:
-        """As they were counted."""
+        """The number of interactions of each id, as given."""
         return self._interactions
 
     def gradients(self, members: Tensor) -> Tensor:
@@ -100,12 +100,12 @@ class QuadraticEvidence(Evidence):
         )
 
     def losses(self) -> Tensor:
-        """Of every id under the row of every cluster."""
+        """L_j of every id under the row of every cluster."""
         rows = self._table.weight[: self._table.num_clusters]
         return self._known().losses(rows.detach().to(self._known().linear))
 
     def own_losses(self) -> Tensor:
-        """Of every id under its own row."""
+        """L_j of every id under the row of its own cluster."""
         own = self._table.assignment[:-1].long()
         return self.losses().gather(1, own[:, None]).squeeze(1)
 

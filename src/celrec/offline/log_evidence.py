@@ -24,13 +24,12 @@ _SAMPLES = 4096
 class LogEvidence(AutogradEvidence):
     """Gradients and losses by autograd, on at most `per_id` interactions of each id.
 
-    The interactions are drawn anew whenever `clock` gives another number, so that no id
-    is judged by the same few again and again; sums over them are scaled up to all
-    interactions of the id. To look at some members only costs only theirs.
+    Sums over the sampled interactions are scaled up to all interactions of the id. The time
+    for some members depends on their interactions only.
 
-    With more than `candidates` clusters, a member's loss is told for so many of them,
-    and is infinite for the others. Those are told that promise most if the output y
-    were linear in the member's vector: the loss of y + ∂y/∂b·(b′ − b) is lowest.
+    With more than `candidates` clusters, a member's loss is computed for so many of them, and
+    infinite for the others. The candidates are those of the lowest loss by a first-order
+    approximation of the output, y + ∂y/∂b·(b′ − b).
 
     Each rank knows the losses and gradients of a contiguous range of ids, balanced by interactions.
     """
@@ -44,17 +43,19 @@ class LogEvidence(AutogradEvidence):
         *,
         per_id: int = 30,
         candidates: int = 8,
-        seed: int = 0,
-        clock: Callable[[], int] = lambda: 0,
+        rng: Callable[[], np.random.Generator] = lambda: np.random.default_rng(0),
         communicator: Communicator = LOCAL,
     ) -> None:
-        """`take` gives the samples of these rows of the log, which holds no unseen ids."""
+        """`take` makes a batch of rows of the log, which has no unseen ids.
+
+        `rng` makes the generator that a sample is drawn with: equal ones give the same sample.
+        """
         table = recommender.tables[side]
-        assert isinstance(table, ClusteredEmbedding)  # noqa: S101  (nobody asks about others)
+        assert isinstance(table, ClusteredEmbedding)  # noqa: S101  (others have no evidence)
         super().__init__(table, recommender.objective, data=(), model=recommender)
         self._recommender, self._group, self._take = recommender, Grouped(log, side), take
         self._side, self._per_id, self._candidates = side, per_id, candidates
-        self._seed, self._clock, self._communicator = seed, clock, communicator
+        self._rng, self._communicator = rng, communicator
         counts = torch.from_numpy(self._group.counts)
         self._scale = (counts / counts.clamp(1, per_id)).to(table.weight)[:, None]
 
@@ -79,13 +80,13 @@ class LogEvidence(AutogradEvidence):
 
     @torch.no_grad()
     def losses(self) -> Tensor:
-        """Of the own cluster and of those that promise most; infinite for others."""
+        """Of the own cluster and of the best candidates; infinite for others."""
         table, count = self._table, self._candidates
         if table.num_clusters <= count:
             return (super().losses() * self._scale)[self._own_ids]
-        promised = self._losses_if_linear()
+        linear = self._losses_if_linear()
         own = table.assignment[:-1].long()[:, None]
-        chosen = promised.scatter(1, own, -torch.inf).topk(count, largest=False, sorted=False)[1]
+        chosen = linear.scatter(1, own, -torch.inf).topk(count, largest=False, sorted=False)[1]
         total = table.weight.new_zeros(chosen.shape)
         with self._evaluating():
             for batch in self._batches():
@@ -96,8 +97,8 @@ class LogEvidence(AutogradEvidence):
                     torch.split(vectors, size), torch.split(total, size, 1), strict=True
                 ):
                     self._add(sums, ids, self._under(batch, ids, some).T)
-        everywhere = torch.full_like(promised, torch.inf)
-        return everywhere.scatter_(1, chosen, total * self._scale)[self._own_ids]
+        losses = torch.full_like(linear, torch.inf)
+        return losses.scatter_(1, chosen, total * self._scale)[self._own_ids]
 
     def _losses_if_linear(self) -> Tensor:
         table, model = self._table, self._recommender
@@ -138,9 +139,8 @@ class LogEvidence(AutogradEvidence):
         return cast(Tensor, batch.columns)[..., place]
 
     def _batches(self, members: Tensor | None = None) -> Iterator[Batch]:
-        rng = np.random.default_rng([self._seed, self._clock()])
         counts, starts = self._group.counts, self._group.starts
-        shifts = rng.integers(np.maximum(counts, 1))
+        shifts = self._rng().integers(np.maximum(counts, 1))
         ids = np.arange(len(counts))[self._own_ids] if members is None else members.numpy()
         taken = np.minimum(counts[ids], self._per_id)
         ends = np.cumsum(taken)

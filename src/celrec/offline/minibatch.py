@@ -131,8 +131,7 @@ class MinibatchDescent(Solver):
             take,
             per_id=how.per_id,
             candidates=how.candidates,
-            seed=self._seed,
-            clock=lambda: self._rounds,
+            rng=lambda: np.random.default_rng([self._seed, self._rounds]),
             communicator=self.communicator,
         )
 
