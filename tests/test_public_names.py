@@ -1,9 +1,11 @@
 """The public names of the packages: their stubs, and how fast they are imported."""
 
 import importlib
+import inspect
 import subprocess
 import sys
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
@@ -46,3 +48,18 @@ def test_importing_the_package_imports_none_of_the_libraries():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_every_public_method_has_a_docstring_of_its_own_or_of_the_method_that_it_overrides(name):
+    package = importlib.import_module(name)
+    classes = {one for one in map(package.__getattr__, package.__all__) if inspect.isclass(one)}
+    missing = [
+        f"{one.__name__}.{attribute}"
+        for one in classes
+        for attribute, value in vars(one).items()
+        if not attribute.startswith("_")
+        and isinstance(value, FunctionType | property | classmethod | staticmethod)
+        and not inspect.getdoc(getattr(one, attribute))
+    ]
+    assert not missing

@@ -43,7 +43,7 @@ def test_no_result_depends_on_the_memory_nor_on_another_one_after_every_stop(
             run = OnlineRun.resume(tmp_path / "parts", memory=budget)
             assert everything(run) == everything(whole)
             assert (run.mapped > 0) == (budget in (0, 3000))
-            assert run.learner.room is None or run.learner.room.memory_bytes <= budget
+            assert run.learner.budget is None or run.learner.budget.memory_bytes <= budget
         run.close()
         assert whole.mapped == 0
 

@@ -102,7 +102,6 @@ class AutogradEvidence(Evidence):
 
     @torch.no_grad()
     def own_losses(self) -> Tensor:
-        """From the same samples."""
         total = self._zeros(self._table.num_embeddings)
         with self._evaluating():
             for _, ids, losses in self._samples():

@@ -93,7 +93,6 @@ class QuadraticEvidence(Evidence):
         return self._interactions
 
     def gradients(self, members: Tensor) -> Tensor:
-        """q_j − H_j·row."""
         known = self._known()
         return Quadratics(known.curvature[members], known.linear[members]).gradients(
             self._vectors(members)

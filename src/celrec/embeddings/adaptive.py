@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -39,6 +37,7 @@ class AdaptiveEmbedding(SharedRows):
     """
 
     traits = Traits(low_time=True, low_memory=True, incremental=True)
+    per_id = "own"
 
     own: Tensor
     """1 + the private row of every id, 0 if it has none; the last entry is for unseen ids."""
@@ -74,12 +73,10 @@ class AdaptiveEmbedding(SharedRows):
 
     @property
     def observes_lookups(self) -> bool:
-        """True if lookups are counted."""
         return self.lookups is not None
 
     @property
     def num_rows(self) -> int:
-        """The shared rows and the private rows in use."""
         return self.shared_rows + int(self.own.max())
 
     @property
@@ -155,28 +152,18 @@ class AdaptiveEmbedding(SharedRows):
         if self.lookups is not None:
             self.lookups = torch.cat([self.lookups, self.lookups.new_zeros(more)])
 
-    def settings(self) -> dict[str, Any]:
-        """Constructor arguments of a table of the same shape."""
-        own = {"rows": len(self.weight), "promote_above": self.promote_above, "seed": self.seed}
-        return {**super().settings(), **own}
-
     def memory(self, *, training: bool = False) -> Memory:
         """The rows, and the private row number of each id; while training also the counts."""
         counts = self.lookups.nbytes if training and self.lookups is not None else 0
         return Memory(self.weight.nbytes, self.own.nbytes + counts)
 
     def extra_repr(self) -> str:
-        """The arguments shown by `repr`."""
         used = self.private_rows - self.free_rows
         return f"{super().extra_repr()}, private={used} of {self.private_rows}"
 
     def _own(self, ids: Tensor) -> Tensor:
-        seen = (ids >= 0) & (ids < self.num_embeddings)
-        return self.own[torch.where(seen, ids, self.num_embeddings)].long()
+        return self.own[self._place(ids)].long()
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        # The saved table may have more ids: as many as saved rows of ids.
-        saved = state_dict.get(f"{prefix}own")
-        if saved is not None and len(saved) > len(self.own):
-            self.grow(len(saved) - 1)
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+    def _fit(self, length: int) -> None:
+        if length > len(self.own):
+            self.grow(length - 1)

@@ -26,6 +26,8 @@ class BiasedEmbedding(Embedding):
     Memory(table=32, index=6)
     """
 
+    per_id = "bias"
+
     def __init__(self, rows: Embedding) -> None:
         super().__init__(rows.num_embeddings, rows.embedding_dim + 1, rows.padding_idx)
         self.rows, self.preparation_bytes = rows, rows.preparation_bytes
@@ -33,9 +35,7 @@ class BiasedEmbedding(Embedding):
         self.bias = nn.Parameter(like.new_zeros(rows.num_embeddings + 1))
 
     def vectors(self, ids: Tensor) -> Tensor:
-        """The vectors of `ids`, followed by their biases."""
-        seen = (ids >= 0) & (ids < self.num_embeddings)
-        bias = self.bias[torch.where(seen, ids, self.num_embeddings)]
+        bias = self.bias[self._place(ids)]
         return torch.cat([self.rows.vectors(ids), bias.unsqueeze(-1)], -1)
 
     @property
@@ -44,16 +44,13 @@ class BiasedEmbedding(Embedding):
         return self.rows.traits
 
     def adapt(self, optimizer: Optimizer | None = None) -> None:
-        """Adapt the inner table."""
         self.rows.adapt(optimizer)
 
     def penalty(self) -> Tensor | None:
-        """The penalty of the inner table."""
         return self.rows.penalty()
 
     @contextmanager
     def as_served(self) -> Iterator[None]:
-        """Inside the block, ids have the vectors that they will be served with."""
         with self.rows.as_served():
             yield
 
@@ -63,17 +60,14 @@ class BiasedEmbedding(Embedding):
         return self
 
     def non_negative_parameters(self) -> list[nn.Parameter]:
-        """Those of the inner table, and the biases."""
         return [*self.rows.non_negative_parameters(), self.bias]
 
     @property
     def observes_lookups(self) -> bool:
-        """Whether lookups change the inner table."""
         return self.rows.observes_lookups
 
     @property
     def num_rows(self) -> int:
-        """The rows of the inner table."""
         return self.rows.num_rows
 
     @property
@@ -89,19 +83,14 @@ class BiasedEmbedding(Embedding):
         self._grow_ids(num_embeddings)
         self.bias.data = torch.cat([self.bias, self.bias[-1:].expand(more)])
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        # The saved table may have more ids: as many as saved biases.
-        saved = state_dict.get(f"{prefix}bias")
-        if saved is not None and len(saved) != len(self.bias):
-            self.bias.data = self.bias.new_zeros(len(saved))
-            self.num_embeddings = len(saved) - 1
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+    def _fit(self, length: int) -> None:
+        self.bias.data = self.bias.new_zeros(length)
+        self.num_embeddings = length - 1
 
     def settings(self) -> dict[str, Any]:
         """Constructor arguments: the inner table."""
         return {"rows": self.rows}
 
     def memory(self, *, training: bool = False) -> Memory:
-        """The memory of the inner table and of the biases."""
         rows = self.rows.memory(training=training)
         return Memory(rows.table + self.bias.nbytes, rows.index)

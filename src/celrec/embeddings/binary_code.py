@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate, count
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +46,7 @@ class BinaryCodeEmbedding(Embedding):
     """
 
     traits = Traits(low_time=True, low_memory=True, incremental=True)
+    per_id = "number"
     number: Tensor | None
 
     def __init__(
@@ -132,7 +133,6 @@ class BinaryCodeEmbedding(Embedding):
         return torch.stack(rows, -1)
 
     def vectors(self, ids: Tensor) -> Tensor:
-        """The sums of the rows of `ids`."""
         rows = self.rows_of(ids)
         found = self.weight.index_select(0, rows.reshape(-1))
         return found.view(*rows.shape, self.embedding_dim).sum(-2)
@@ -147,32 +147,17 @@ class BinaryCodeEmbedding(Embedding):
             more = (new & (2**self.bits - 1)).to(self.number)
             self.number = torch.cat([self.number, more])
 
-    def settings(self) -> dict[str, Any]:
-        """Constructor arguments of a table of the same shape."""
-        return {
-            **super().settings(),
-            "rows": self.rows_requested,
-            "split": self.split,
-            "widths": list(self.widths),
-            "numbered": self.numbered,
-            "seed": self.seed,
-        }
-
     def memory(self, *, training: bool = False) -> Memory:
         """The rows, and the stored numbers if there are any."""
         del training
         return Memory(self.weight.nbytes, 0 if self.number is None else self.number.nbytes)
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        # The saved table may have more ids: as many as saved numbers.
-        saved = state_dict.get(f"{prefix}number")
-        if saved is not None and self.number is not None and len(saved) != len(self.number):
-            self.number = self.number.new_zeros(len(saved))
-            self.num_embeddings = len(saved)
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+    def _fit(self, length: int) -> None:
+        if self.number is not None:
+            self.number = self.number.new_zeros(length)
+            self.num_embeddings = length
 
     def extra_repr(self) -> str:
-        """The arguments shown by `repr`."""
         return f"{super().extra_repr()}, bits={'+'.join(str(width) for width in self.widths)}"
 
 

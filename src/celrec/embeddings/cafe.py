@@ -202,7 +202,6 @@ class CafeEmbedding(SharedRows):
 
     @property
     def num_rows(self) -> int:
-        """The shared rows and the private rows in use."""
         return self.shared_rows + int((self.hot_ids != _NO_ID).sum())
 
     def row_of(self, ids: Tensor) -> Tensor:
@@ -248,18 +247,12 @@ class CafeEmbedding(SharedRows):
         """Raise the number of ids; new ids are hashed until they are hot."""
         self._grow_ids(num_embeddings)
 
-    def settings(self) -> dict[str, Any]:
-        """Constructor arguments of a table of the same shape."""
-        own = {"hot_share": self.hot_share, "decay": self.decay, "seed": self.seed}
-        return {**super().settings(), "rows": self.rows_requested, **own}
-
     def memory(self, *, training: bool = False) -> Memory:
         """The rows and the list of hot ids; while training also the sketch."""
         sketch = self.sketch.nbytes if training else 0
         return Memory(self.weight.nbytes, self.hot_ids.nbytes + self.hot_row.nbytes + sketch)
 
     def extra_repr(self) -> str:
-        """The arguments shown by `repr`."""
         used = self.num_rows - self.shared_rows
         return f"{super().extra_repr()}, private={used} of {self.hot_rows}"
 

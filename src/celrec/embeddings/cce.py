@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch
 from torch import Generator, Tensor, nn
@@ -42,6 +42,7 @@ class CceEmbedding(Embedding):
     """
 
     traits = Traits(low_time=False, low_memory=True, incremental=True)
+    per_id = "pointer"
 
     clusters: nn.Parameter
     """T₀: the rows of the first column, then those of the second, and so on."""
@@ -91,7 +92,6 @@ class CceEmbedding(Embedding):
         self.register_buffer("pointer", self._hashed(ids).to(narrowest_dtype(self._heights[0])))
 
     def vectors(self, ids: Tensor) -> Tensor:
-        """The columns of `ids`, concatenated."""
         seen = (ids >= 0) & (ids < self.num_embeddings)
         stored = self.pointer[torch.where(seen, ids, 0)].long()
         cluster = torch.where(seen.unsqueeze(-1), stored, self._hashed(ids))
@@ -140,11 +140,6 @@ class CceEmbedding(Embedding):
         new = torch.arange(before, num_embeddings, device=self.pointer.device)
         self.pointer = torch.cat([self.pointer, self._hashed(new).to(self.pointer.dtype)])
 
-    def settings(self) -> dict[str, Any]:
-        """Constructor arguments of a table of the same shape."""
-        own = {"chunks": self.chunks, "every": self.every, "times": self.times, "seed": self.seed}
-        return {**super().settings(), "rows": self.rows_requested, **own}
-
     def memory(self, *, training: bool = False) -> Memory:
         """Both tables, the pointers and the hash seeds; while training also two counters."""
         counts = self._calls.nbytes + self._done.nbytes if training else 0
@@ -152,7 +147,6 @@ class CceEmbedding(Embedding):
         return Memory(self.clusters.nbytes + self.rest.nbytes, index)
 
     def extra_repr(self) -> str:
-        """The arguments shown by `repr`."""
         return f"{super().extra_repr()}, chunks={self.chunks}"
 
     def _recluster(self, column: int, generator: Generator, *, non_negative: bool) -> None:
@@ -205,9 +199,6 @@ class CceEmbedding(Embedding):
     def _hash(self, ids: Tensor, shift: Tensor, height: int) -> Tensor:
         return hash_ids((ids & _BITS) + shift, self.seed) % height
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        # The saved table may have more ids: as many as saved pointers.
-        saved = state_dict.get(f"{prefix}pointer")
-        if saved is not None and len(saved) > len(self.pointer):
-            self.grow(len(saved))
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+    def _fit(self, length: int) -> None:
+        if length > len(self.pointer):
+            self.grow(length)

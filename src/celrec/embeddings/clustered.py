@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +36,7 @@ class ClusteredEmbedding(SharedRows):
     """
 
     traits = Traits(low_time=False, low_memory=True, incremental=True)
+    per_id = "assignment"
 
     assignment: Tensor
     """The cluster of every id; the last entry is the cluster of unseen ids."""
@@ -97,9 +97,7 @@ class ClusteredEmbedding(SharedRows):
             self._probe = None
 
     def row_of(self, ids: Tensor) -> Tensor:
-        """The cluster of each id."""
-        seen = (ids >= 0) & (ids < self.num_embeddings)
-        return self.assignment[torch.where(seen, ids, self.num_embeddings)].long()
+        return self.assignment[self._place(ids)].long()
 
     @property
     def num_clusters(self) -> int:
@@ -108,7 +106,6 @@ class ClusteredEmbedding(SharedRows):
 
     @property
     def num_rows(self) -> int:
-        """The rows of the active clusters."""
         return self.num_clusters
 
     @property
@@ -224,7 +221,6 @@ class ClusteredEmbedding(SharedRows):
         self.unseen_cluster = 0
 
     def use_budget(self, budget: MemoryBudget) -> None:
-        """Allocate per-id memory under `budget` from now on."""
         self._ids = IdRows(budget)
         self.assignment = self._ids.place(self.assignment)
 
@@ -260,10 +256,6 @@ class ClusteredEmbedding(SharedRows):
         alone = not bool((self.assignment[:-1] == self.assignment[-1]).any())
         self.grow(max(len(ids) + alone, self.max_clusters))
 
-    def settings(self) -> dict[str, Any]:
-        """Constructor arguments of a table of the same shape."""
-        return {**super().settings(), "max_clusters": self.max_clusters}
-
     def memory(self, *, training: bool = False) -> Memory:
         """When serving, the active rows and the assignment; while training, all allocations."""
         if not training:
@@ -273,16 +265,11 @@ class ClusteredEmbedding(SharedRows):
         return Memory(self.weight.nbytes, index)
 
     def extra_repr(self) -> str:
-        """The arguments shown by `repr`."""
         return f"{super().extra_repr()}, clusters={self.num_clusters} of {self.max_clusters}"
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        # The saved table may have more ids: as many as saved assignment.
-        saved = state_dict.get(f"{prefix}assignment")
-        if saved is not None and len(saved) != len(self.assignment):
-            self.assignment = self._ids.zeros(self.assignment, len(saved))
-            self.num_embeddings = len(saved) - 1
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+    def _fit(self, length: int) -> None:
+        self.assignment = self._ids.zeros(self.assignment, length)
+        self.num_embeddings = length - 1
 
     def _check_clustering(self, assignment: Tensor, clusters: int) -> None:
         if assignment.shape != (self.num_embeddings,):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from itertools import count
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -92,7 +91,6 @@ class CompositionalEmbedding(Embedding):
                 nn.init.normal_(table, std=math.sqrt(variance))
 
     def vectors(self, ids: Tensor) -> Tensor:
-        """The rows of `ids`, combined."""
         parts = [
             table.index_select(0, digit.reshape(-1))
             for table, digit in zip(self.tables, self.digits(ids), strict=True)
@@ -105,22 +103,11 @@ class CompositionalEmbedding(Embedding):
                 flat = flat + part if self.combine == "add" else flat * part
         return flat.view(*ids.shape, self.embedding_dim)
 
-    def settings(self) -> dict[str, Any]:
-        """Constructor arguments of a table of the same shape."""
-        return {
-            **super().settings(),
-            "rows": self.rows_requested,
-            "combine": self.combine,
-            "seed": self.seed,
-        }
-
     def memory(self, *, training: bool = False) -> Memory:
-        """The tables; digits are computed and not stored."""
         del training
         return Memory(sum(table.nbytes for table in self.tables), 0)
 
     def extra_repr(self) -> str:
-        """The arguments shown by `repr`."""
         tables = "+".join(str(radix) for radix in self.radices)
         return f"{super().extra_repr()}, tables={tables}, combine={self.combine}"
 

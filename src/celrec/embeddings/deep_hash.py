@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
@@ -100,7 +100,6 @@ class DeepHashEmbedding(Embedding):
         return (bits.float() / 2**30 - 1).to(self.last.weight.dtype)
 
     def vectors(self, ids: Tensor) -> Tensor:
-        """The output of the network for the hashes of `ids`."""
         vectors: Tensor = self.last(self.network(self.code(ids)))
         return vectors
 
@@ -112,21 +111,10 @@ class DeepHashEmbedding(Embedding):
         """Raise the number of ids; new ids are hashed like all others."""
         self._grow_ids(num_embeddings)
 
-    def settings(self) -> dict[str, Any]:
-        """Constructor arguments of a table of the same shape."""
-        return {
-            **super().settings(),
-            "rows": self.rows_requested,
-            "hashes": self.hashes,
-            "hidden": self.hidden,
-            "seed": self.seed,
-        }
-
     def memory(self, *, training: bool = False) -> Memory:
         """The network; hashes are computed and not stored."""
         del training
         return Memory(sum(parameter.nbytes for parameter in self.parameters()), 0)
 
     def extra_repr(self) -> str:
-        """The arguments shown by `repr`."""
         return f"{super().extra_repr()}, hashes={self.num_hashes}, width={self.width}"

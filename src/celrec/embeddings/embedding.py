@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, ClassVar, NamedTuple, TypedDict
 
 import torch
@@ -88,6 +89,8 @@ class Embedding(nn.Module, ABC):
     traits: ClassVar[Traits]
     needs_gradients: ClassVar[bool] = False
     """Whether the method uses the gradients of its vectors besides the optimiser's steps."""
+    per_id: ClassVar[str] = ""
+    """The tensor whose length tells how many ids a saved state has, if a state may have others."""
 
     def __init__(
         self,
@@ -218,12 +221,29 @@ class Embedding(nn.Module, ABC):
         self.num_embeddings = len(ids)
 
     def settings(self) -> dict[str, Any]:
-        """Constructor arguments of a table of the same shape."""
-        return {
-            "num_embeddings": self.num_embeddings,
-            "embedding_dim": self.embedding_dim,
-            "padding_idx": self.padding_idx,
-        }
+        """Constructor arguments of a table of the same shape: its attributes of these names."""
+        common = ("num_embeddings", "embedding_dim", "padding_idx")
+        names = [name for name in signature(type(self)).parameters if name not in common]
+        values = {"rows": self.rows_requested} if "rows" in names else {}
+        return (
+            {name: getattr(self, name) for name in common}
+            | values
+            | {name: getattr(self, name) for name in names if hasattr(self, name)}
+        )
+
+    def _fit(self, length: int) -> None:
+        """Take as many ids as a saved state has, given the length of its `per_id`."""
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        saved = state_dict.get(prefix + self.per_id)
+        own = getattr(self, self.per_id, None) if self.per_id else None
+        if saved is not None and own is not None and len(saved) != len(own):
+            self._fit(len(saved))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def _place(self, ids: Tensor) -> Tensor:
+        """The ids, with `num_embeddings` for unseen ones."""
+        return torch.where((ids >= 0) & (ids < self.num_embeddings), ids, self.num_embeddings)
 
     @abstractmethod
     def memory(self, *, training: bool = False) -> Memory:
@@ -266,7 +286,6 @@ class SharedRows(Embedding):
         return kept.nonzero().squeeze(1)
 
     def vectors(self, ids: Tensor) -> Tensor:
-        """The rows of `ids`."""
         rows = self.row_of(ids)
         # Faster than indexing, above all in the backward pass.
         flat = self.weight.index_select(0, rows.reshape(-1))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -23,6 +21,7 @@ class FullEmbedding(SharedRows):
     """
 
     traits = Traits(low_time=True, low_memory=False, incremental=True)
+    per_id = "weight"
 
     def __init__(
         self,
@@ -46,16 +45,13 @@ class FullEmbedding(SharedRows):
 
     @property
     def num_rows(self) -> int:
-        """One row per id, and the row of unseen ids."""
         return self.num_embeddings + 1
 
     def row_of(self, ids: Tensor) -> Tensor:
         """The id itself, or the last row for unseen ids."""
-        seen = (ids >= 0) & (ids < self.num_embeddings)
-        return torch.where(seen, ids, self.num_embeddings).long()
+        return self._place(ids).long()
 
     def use_budget(self, budget: MemoryBudget) -> None:
-        """Allocate per-id memory under `budget` from now on."""
         self._ids = IdRows(budget)
         self.weight.data = self._ids.place(self.weight.data)
 
@@ -81,13 +77,9 @@ class FullEmbedding(SharedRows):
         self.weight.data = self._ids.selected(self.weight.data, rows)
         self.grow(max(len(ids), 1))
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        # The saved table may have more ids: as many as saved rows.
-        saved = state_dict.get(f"{prefix}weight")
-        if saved is not None and len(saved) != len(self.weight):
-            self.weight.data = self._ids.zeros(self.weight.data, len(saved))
-            self.num_embeddings = len(saved) - 1
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+    def _fit(self, length: int) -> None:
+        self.weight.data = self._ids.zeros(self.weight.data, length)
+        self.num_embeddings = length - 1
 
     def memory(self, *, training: bool = False) -> Memory:
         """The rows; there is no index, since an id is its own row."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -83,13 +81,7 @@ class HashCodeEmbedding(SharedRows):
         return len(self.weight)
 
     def row_of(self, ids: Tensor) -> Tensor:
-        """The row of each id's code."""
-        seen = (ids >= 0) & (ids < self.num_embeddings)
-        return self.row[torch.where(seen, ids, self.num_embeddings)].long()
-
-    def settings(self) -> dict[str, Any]:
-        """Constructor arguments of a table of the same shape."""
-        return {**super().settings(), "rows": len(self.weight)}
+        return self.row[self._place(ids)].long()
 
     def memory(self, *, training: bool = False) -> Memory:
         """The rows, and the row number of every id; the network is not needed any more."""

@@ -121,7 +121,7 @@ def lloyd(points: Tensor, centroids: Tensor, steps: int = 20) -> Tensor:
 
 def draw_start(points: Tensor, first: int, draws: Tensor) -> Tensor:
     """The initial centroids of k-means++: point `first`, and one point per draw in [0, 1)."""
-    drawn = draw_apart(points.cpu().numpy(), first, draws.cpu().numpy())
+    drawn = draw_apart(_wide_array(points), first, draws.cpu().numpy())
     return points[torch.from_numpy(drawn).to(points.device)]
 
 
@@ -137,9 +137,15 @@ def nearest(points: Tensor, centroids: Tensor, *, exact: bool = False) -> tuple[
         return _nearest_of_all(points, centroids)
     axis = int((centroids.amax(0) - centroids.amin(0)).argmax())
     order = centroids[:, axis].argsort(stable=True).cpu().numpy()
-    found = find_nearest(points.cpu().numpy(), centroids.cpu().numpy(), axis, order)
+    found = find_nearest(_wide_array(points), _wide_array(centroids), axis, order)
     cluster, distance = (torch.from_numpy(one).to(points.device) for one in found)
     return cluster, distance.to(points.dtype)
+
+
+def _wide_array(vectors: Tensor) -> Numbers:
+    """Vectors for a kernel, in at least single precision: numba has no half precision."""
+    array: Numbers = vectors.to(torch.promote_types(vectors.dtype, torch.float32)).cpu().numpy()
+    return array
 
 
 def _nearest_of_all(points: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:

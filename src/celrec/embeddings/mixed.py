@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -33,6 +31,7 @@ class MixedEmbedding(SharedRows):
     """
 
     traits = Traits(low_time=False, low_memory=True, incremental=True)
+    per_id = "row"
 
     row: Tensor
     """The row of every id; the last entry is the row of unseen ids."""
@@ -100,13 +99,10 @@ class MixedEmbedding(SharedRows):
 
     @property
     def num_rows(self) -> int:
-        """The shared rows and the private rows."""
         return self.shared_rows + self.private_rows
 
     def row_of(self, ids: Tensor) -> Tensor:
-        """The row of each id."""
-        seen = (ids >= 0) & (ids < self.num_embeddings)
-        return self.row[torch.where(seen, ids, self.num_embeddings)].long()
+        return self.row[self._place(ids)].long()
 
     def private(self, ids: Tensor) -> Tensor:
         """Which of `ids` have a private row."""
@@ -119,27 +115,13 @@ class MixedEmbedding(SharedRows):
         self._grow_ids(num_embeddings)
         self.row = torch.cat([self.row, self.row[-1:].expand(num_embeddings - before)])
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        # The saved table may have more ids: as many as saved row numbers.
-        saved = state_dict.get(f"{prefix}row")
-        if saved is not None and len(saved) != len(self.row):
-            self.row = self.row.new_zeros(len(saved))
-            self.num_embeddings = len(saved) - 1
-        super()._load_from_state_dict(state_dict, prefix, *rest)
-
-    def settings(self) -> dict[str, Any]:
-        """Constructor arguments of a table of the same shape."""
-        return {
-            **super().settings(),
-            "shared_rows": self.shared_rows,
-            "private_rows": self.private_rows,
-        }
+    def _fit(self, length: int) -> None:
+        self.row = self.row.new_zeros(length)
+        self.num_embeddings = length - 1
 
     def memory(self, *, training: bool = False) -> Memory:
-        """The rows, and the row number of every id."""
         del training
         return Memory(self.weight.nbytes, self.row.nbytes)
 
     def extra_repr(self) -> str:
-        """The arguments shown by `repr`."""
         return f"{super().extra_repr()}, shared={self.shared_rows}, private={self.private_rows}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -42,22 +40,15 @@ class ModuloEmbedding(SharedRows):
 
     @property
     def num_rows(self) -> int:
-        """All rows."""
         return len(self.weight)
 
     def row_of(self, ids: Tensor) -> Tensor:
-        """hash(id) mod rows."""
         return hash_ids(ids, self.seed) % len(self.weight)
 
     def grow(self, num_embeddings: int) -> None:
         """Raise the number of ids; new ids are hashed like all others."""
         self._grow_ids(num_embeddings)
 
-    def settings(self) -> dict[str, Any]:
-        """Constructor arguments of a table of the same shape."""
-        return {**super().settings(), "rows": len(self.weight), "seed": self.seed}
-
     def memory(self, *, training: bool = False) -> Memory:
-        """The rows; there is no index."""
         del training
         return Memory(self.weight.nbytes, 0)

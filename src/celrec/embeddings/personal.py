@@ -59,7 +59,6 @@ class PersonalEmbedding(Embedding):
 
     @property
     def num_rows(self) -> int:
-        """The shared rows and the private rows in use."""
         return self.shared.num_rows + self.own_rows
 
     def own_of(self, ids: Tensor) -> Tensor:
@@ -77,7 +76,6 @@ class PersonalEmbedding(Embedding):
         return torch.where((own >= 0).unsqueeze(-1), self.offset[own.clamp(min=0)], 0.0)
 
     def vectors(self, ids: Tensor) -> Tensor:
-        """The sums of shared vectors and offsets."""
         return self.shared.vectors(ids) + self.offsets(ids)
 
     @torch.no_grad()
@@ -94,7 +92,6 @@ class PersonalEmbedding(Embedding):
         self._given.fill_(total)
 
     def use_budget(self, budget: MemoryBudget) -> None:
-        """Allocate per-id memory under `budget` from now on."""
         self.shared.use_budget(budget)
         self._places, self._own_rows = IdRows(budget), IdRows(budget)
         self.own = self._places.place(self.own)
@@ -135,7 +132,6 @@ class PersonalEmbedding(Embedding):
         self.own = self._places.extended(self.own, self.num_embeddings, _NO_ROW)
 
     def settings(self) -> dict[str, Any]:
-        """Constructor arguments of a table of the same shape."""
         return {"shared": self.shared, "rows": len(self.offset)}
 
     def memory(self, *, training: bool = False) -> Memory:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -38,6 +36,7 @@ class PosteriorEmbedding(Embedding):
     Memory(table=16, index=8)
     """
 
+    per_id = "evidence"
     evidence: Tensor
     """(ids + 1, rows) of uint8."""
     _active: Tensor
@@ -78,7 +77,6 @@ class PosteriorEmbedding(Embedding):
 
     @property
     def num_rows(self) -> int:
-        """The number of active rows."""
         return int(self._active)
 
     def weights(self, ids: Tensor) -> Tensor:
@@ -89,7 +87,6 @@ class PosteriorEmbedding(Embedding):
         return weights / weights.sum(-1, keepdim=True)
 
     def vectors(self, ids: Tensor) -> Tensor:
-        """The posterior means of the rows."""
         return self.weights(ids) @ self.weight
 
     def nearest(self, ids: Tensor) -> Tensor:
@@ -97,8 +94,7 @@ class PosteriorEmbedding(Embedding):
         return self._evidence_of(ids).argmin(-1)
 
     def _evidence_of(self, ids: Tensor) -> Tensor:
-        seen = (ids >= 0) & (ids < self.num_embeddings)
-        return self.evidence[torch.where(seen, ids, self.num_embeddings)]
+        return self.evidence[self._place(ids)]
 
     @torch.no_grad()
     def split(self, row: int, step: Tensor) -> int:
@@ -153,7 +149,6 @@ class PosteriorEmbedding(Embedding):
         self._active -= 1
 
     def use_budget(self, budget: MemoryBudget) -> None:
-        """Allocate per-id memory under `budget` from now on."""
         self._ids = IdRows(budget)
         self.evidence = self._ids.place(self.evidence)
 
@@ -171,10 +166,6 @@ class PosteriorEmbedding(Embedding):
         self.evidence = self._ids.selected(self.evidence, places)
         self.grow(max(len(ids), 1))
 
-    def settings(self) -> dict[str, Any]:
-        """Constructor arguments of a table of the same shape."""
-        return {**super().settings(), "rows": self.max_rows}
-
     def memory(self, *, training: bool = False) -> Memory:
         """When serving, the active rows and their evidence; while training, all allocations."""
         if training:
@@ -183,13 +174,8 @@ class PosteriorEmbedding(Embedding):
         return Memory(rows * self.embedding_dim * size, len(self.evidence) * rows)
 
     def extra_repr(self) -> str:
-        """The arguments shown by `repr`."""
         return f"{super().extra_repr()}, rows={self.num_rows} of {self.max_rows}"
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        # The saved table may have more ids: as many as saved evidence.
-        saved = state_dict.get(f"{prefix}evidence")
-        if saved is not None and len(saved) != len(self.evidence):
-            self.evidence = self._ids.zeros(self.evidence, len(saved))
-            self.num_embeddings = len(saved) - 1
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+    def _fit(self, length: int) -> None:
+        self.evidence = self._ids.zeros(self.evidence, length)
+        self.num_embeddings = length - 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
@@ -123,7 +123,6 @@ class PreHashEmbedding(Embedding):
         return torch.where(anchored, self.weight[own.clamp(max=rows - 1)], mixed)
 
     def non_negative_parameters(self) -> list[nn.Parameter]:
-        """The rows; mixture weights are positive."""
         return [self.weight]
 
     def penalty(self) -> Tensor:
@@ -163,18 +162,6 @@ class PreHashEmbedding(Embedding):
         gain -= (gradient * self.weight[least]).sum(-1, keepdim=True)
         self.gain[:, : gain.shape[1]].index_add_(0, ids, gain)
 
-    def settings(self) -> dict[str, Any]:
-        """Constructor arguments of a table of the same shape."""
-        return {
-            **super().settings(),
-            "rows": len(self.weight),
-            "k": self.k,
-            "tries": self.tries,
-            "explorations": self.explorations,
-            "pull": self.pull,
-            "seed": self.seed,
-        }
-
     def memory(self, *, training: bool = False) -> Memory:
         """The rows; as index the anchors, the weights and, if k is below `rows`, the buckets."""
         index = self.logit.nbytes + self.own.nbytes
@@ -186,7 +173,6 @@ class PreHashEmbedding(Embedding):
         return Memory(self.weight.nbytes, index)
 
     def extra_repr(self) -> str:
-        """The arguments shown by `repr`."""
         return f"{super().extra_repr()}, {self.k} of {len(self.weight)} rows"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (its name everywhere)
@@ -52,6 +52,7 @@ class HistoryPreHashEmbedding(Embedding):
     False
     """
 
+    per_id = "history"
     history: Tensor
     """The partners of every id, the latest one last; −1 in empty places."""
     own: Tensor
@@ -78,7 +79,7 @@ class HistoryPreHashEmbedding(Embedding):
             if value is not None and value < 1:
                 raise CelrecError(f"{name} must be positive, not {value}")
         self.k = rows if k is None else min(k, rows)
-        self.length, self.seed = length, seed
+        self.length, self.partner_rows, self.hidden, self.seed = length, partner_rows, hidden, seed
         self.weight, self.partner = (
             nn.Parameter(torch.empty(count, embedding_dim, device=device, dtype=dtype))
             for count in (rows, partner_rows)
@@ -166,7 +167,6 @@ class HistoryPreHashEmbedding(Embedding):
         return vectors.view(*ids.shape, self.embedding_dim)
 
     def non_negative_parameters(self) -> list[nn.Parameter]:
-        """The rows; mixture weights are positive."""
         return [self.weight]
 
     @torch.no_grad()
@@ -178,18 +178,6 @@ class HistoryPreHashEmbedding(Embedding):
         self.history = torch.cat([self.history, empty])
         self.own = torch.cat([self.own, self.own.new_full((more,), len(self.weight))])
 
-    def settings(self) -> dict[str, Any]:
-        """Constructor arguments of a table of the same shape."""
-        return {
-            **super().settings(),
-            "rows": len(self.weight),
-            "k": self.k,
-            "length": self.length,
-            "partner_rows": len(self.partner),
-            "hidden": self.first.out_features,
-            "seed": self.seed,
-        }
-
     def memory(self, *, training: bool = False) -> Memory:
         """The rows; as index the histories, the anchors, the partner table and the network."""
         del training
@@ -197,7 +185,6 @@ class HistoryPreHashEmbedding(Embedding):
         return Memory(self.weight.nbytes, total - self.weight.nbytes)
 
     def extra_repr(self) -> str:
-        """The arguments shown by `repr`."""
         return f"{super().extra_repr()}, {self.k} of {len(self.weight)} rows"
 
     def summary(self, history: Tensor) -> Tensor:
@@ -207,12 +194,9 @@ class HistoryPreHashEmbedding(Embedding):
         rows = hash_ids(history, self.seed) % len(self.partner)
         return _sums(self.partner, rows, share)
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        # The saved table may have more ids: as many as saved histories.
-        saved = state_dict.get(f"{prefix}history")
-        if saved is not None and len(saved) > len(self.history):
-            self.grow(len(saved))
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+    def _fit(self, length: int) -> None:
+        if length > len(self.history):
+            self.grow(length)
 
 
 def _sums(table: Tensor, rows: Tensor, shares: Tensor) -> Tensor:

@@ -70,12 +70,10 @@ class QuantisedEmbedding(Embedding):
 
     @property
     def observes_lookups(self) -> bool:
-        """Whether lookups change the inner table."""
         return self.rows.observes_lookups
 
     @property
     def num_rows(self) -> int:
-        """The rows in use."""
         return self.rows.num_rows
 
     def row_of(self, ids: Tensor) -> Tensor:
@@ -83,7 +81,6 @@ class QuantisedEmbedding(Embedding):
         return self.rows.row_of(ids)
 
     def vectors(self, ids: Tensor) -> Tensor:
-        """The rows of `ids`, rounded."""
         row, rows = self.row_of(ids), self.rows.vectors(ids)
         of_row = self.step if self.packed else self.stretch
         each = of_row.index_select(0, row.reshape(-1)).view(row.shape)
@@ -149,7 +146,6 @@ class QuantisedEmbedding(Embedding):
         return self.rows.non_negative_parameters()
 
     def penalty(self) -> Tensor | None:
-        """The penalty of the inner table."""
         return self.rows.penalty()
 
     @torch.no_grad()
@@ -184,7 +180,6 @@ class QuantisedEmbedding(Embedding):
         return Memory(whole + steps, rows.index)
 
     def extra_repr(self) -> str:
-        """The arguments shown by `repr`."""
         return f"{super().extra_repr()}{', packed' if self.packed else ''}"
 
 

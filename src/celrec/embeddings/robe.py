@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
@@ -66,7 +66,6 @@ class RobeEmbedding(Embedding):
         return (begin + number % self.chunk) % len(self.weight)
 
     def vectors(self, ids: Tensor) -> Tensor:
-        """The concatenated chunks of `ids`."""
         places = self.places_of(ids)
         vectors = self.weight.index_select(0, places.reshape(-1)).view(places.shape)
         if not self.signs:
@@ -90,22 +89,10 @@ class RobeEmbedding(Embedding):
         """Raise the number of ids; new ids are hashed like all others."""
         self._grow_ids(num_embeddings)
 
-    def settings(self) -> dict[str, Any]:
-        """Constructor arguments of a table of the same shape."""
-        return {
-            **super().settings(),
-            "rows": self.rows_requested,
-            "chunk": self.chunk,
-            "signs": self.signs,
-            "seed": self.seed,
-        }
-
     def memory(self, *, training: bool = False) -> Memory:
-        """The array; there is no index."""
         del training
         return Memory(self.weight.nbytes, 0)
 
     def extra_repr(self) -> str:
-        """The arguments shown by `repr`."""
         signs = ", signs=True" if self.signs else ""
         return f"{super().extra_repr()}, chunk={self.chunk}{signs}"

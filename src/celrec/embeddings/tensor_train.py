@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from itertools import count
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -79,7 +78,6 @@ class TensorTrainEmbedding(Embedding):
             nn.init.normal_(core, std=(self.embedding_dim * self.rank**2) ** (-1 / 6))
 
     def vectors(self, ids: Tensor) -> Tensor:
-        """The products of the cores' slices of `ids`."""
         r1, r2, _ = self.factors
         first, second, third = (
             core.index_select(0, digit.reshape(-1))
@@ -88,17 +86,11 @@ class TensorTrainEmbedding(Embedding):
         product = torch.bmm(first, second).view(-1, r1 * r2, self.rank)
         return torch.bmm(product, third).view(*ids.shape, self.embedding_dim)
 
-    def settings(self) -> dict[str, Any]:
-        """Constructor arguments of a table of the same shape."""
-        return {**super().settings(), "rows": self.rows_requested, "seed": self.seed}
-
     def memory(self, *, training: bool = False) -> Memory:
-        """The cores; digits are computed and not stored."""
         del training
         return Memory(sum(core.nbytes for core in self.cores), 0)
 
     def extra_repr(self) -> str:
-        """The arguments shown by `repr`."""
         return f"{super().extra_repr()}, rank={self.rank}"
 
 

@@ -121,7 +121,6 @@ class TreeEmbedding(FullEmbedding):
 
     @contextmanager
     def as_served(self) -> Iterator[None]:
-        """Inside the block, ids have the vectors that `settled` will give them."""
         self._serving = True
         try:
             yield
@@ -159,14 +158,7 @@ class TreeEmbedding(FullEmbedding):
         Embedding.keep(self, ids)
 
     def settings(self) -> dict[str, Any]:
-        """Constructor arguments of a table of the same shape."""
-        return {
-            **super().settings(),
-            "rows": len(self.centre),
-            "root": self.root,
-            "share": self.share,
-            "pull": self.pull,
-        }
+        return {**super().settings(), "rows": len(self.centre)}
 
     def memory(self, *, training: bool = False) -> Memory:
         """While training, the leaves and the tree; when serving, the memory of `settled()`."""

@@ -36,7 +36,6 @@ class DeepFM(Interaction):
         history: History | None = None,
         features: Tensor | None = None,
     ) -> Tensor:
-        """The prediction; the history is not used."""
         del history
         a, b = user[..., :-1], item[..., :-1]
         linear = user[..., -1] + item[..., -1]
@@ -55,7 +54,6 @@ class DeepFM(Interaction):
 
     @torch.no_grad()
     def set_mean(self, mean: float) -> None:
-        """Set the output bias to `mean`."""
         self.tower.bias.fill_(mean)
 
     @torch.no_grad()

@@ -120,7 +120,6 @@ class DIEN(Interaction):
 
     @torch.no_grad()
     def set_mean(self, mean: float) -> None:
-        """Set the output bias to `mean`."""
         self.tower.bias.fill_(mean)
 
     def begin_as_dot_product(self) -> int:

@@ -58,7 +58,6 @@ class DIN(Interaction):
 
     @torch.no_grad()
     def set_mean(self, mean: float) -> None:
-        """Set the output bias to `mean`."""
         self.tower.bias.fill_(mean)
 
     def begin_as_dot_product(self) -> int:

@@ -26,7 +26,6 @@ class DotProduct(Interaction):
         history: History | None = None,
         features: Tensor | None = None,
     ) -> Tensor:
-        """The prediction for vectors of users and items, over all leading axes."""
         del history, features
         return dot(user, item)
 
@@ -58,7 +57,6 @@ class BiasedDotProduct(Interaction):
         history: History | None = None,
         features: Tensor | None = None,
     ) -> Tensor:
-        """The prediction for vectors of users and items, over all leading axes."""
         del history, features
         factors = dot(user[..., :-1], item[..., :-1])
         return self.mean + user[..., -1] + item[..., -1] + factors
@@ -71,5 +69,4 @@ class BiasedDotProduct(Interaction):
 
     @torch.no_grad()
     def set_mean(self, mean: float) -> None:
-        """Set μ."""
         self.mean.fill_(mean)

@@ -44,7 +44,6 @@ class NeuMF(Interaction):
         history: History | None = None,
         features: Tensor | None = None,
     ) -> Tensor:
-        """The prediction; the history is not used."""
         del history
         split = self.product_dim
         product = user[..., :split] * item[..., :split]
@@ -54,7 +53,6 @@ class NeuMF(Interaction):
 
     @torch.no_grad()
     def set_mean(self, mean: float) -> None:
-        """Set the output bias to `mean`."""
         self.top.linear.bias.fill_(mean)
 
     @torch.no_grad()

@@ -33,7 +33,6 @@ class WideDeep(Interaction):
         history: History | None = None,
         features: Tensor | None = None,
     ) -> Tensor:
-        """The prediction; the history is not used."""
         del history
         wide = user[..., -1] + item[..., -1]
         vectors = None
@@ -45,5 +44,4 @@ class WideDeep(Interaction):
 
     @torch.no_grad()
     def set_mean(self, mean: float) -> None:
-        """Set the output bias to `mean`."""
         self.tower.bias.fill_(mean)

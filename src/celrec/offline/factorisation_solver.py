@@ -174,7 +174,6 @@ class FactorisationSolver(Solver):
         return {"anchors": self._anchors}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up what `state_dict` gave."""
         self._anchors = state["anchors"]
         self.residuals.refresh()
         self._follow_residuals()

@@ -72,7 +72,6 @@ class GradientDescent(FactorisationSolver):
         return {**super().state_dict(), "steps": self._steps, "optimizer": optimizer}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up what `state_dict` gave."""
         super().load_state_dict(state)
         self._steps = int(state["steps"])
         groups = self.optimizer.state_dict()["param_groups"]

@@ -99,7 +99,6 @@ class AlternatingLeastSquares(FactorisationSolver):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up what `state_dict` gave."""
         super().load_state_dict(state)
         self._noise, self._means = float(state["noise"]), dict(state["means"])
         self._precisions = dict(state["precisions"])

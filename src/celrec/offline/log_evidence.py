@@ -71,11 +71,9 @@ class LogEvidence(AutogradEvidence):
         return torch.from_numpy(self._group.counts)
 
     def gradients(self, members: Tensor) -> Tensor:
-        """See `AutogradEvidence`."""
         return super().gradients(members) * self._scale[members]
 
     def own_losses(self) -> Tensor:
-        """See `AutogradEvidence`."""
         return (super().own_losses() * self._scale.squeeze(1))[self._own_ids]
 
     @torch.no_grad()

@@ -178,7 +178,6 @@ class MinibatchDescent(Solver):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up what `state_dict` gave."""
         self._anchors, self._anchored = dict(state["anchors"]), dict(state["anchored"])
         self._rounds = int(state["rounds"])
         groups = self.optimizer.state_dict()["param_groups"]

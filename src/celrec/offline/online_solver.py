@@ -78,11 +78,9 @@ class OnlineDescent(Solver):
             self.trainer.load_state_dict(before[1])
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the trainer, and the number of passes."""
         return {"passes": self._passes, "trainer": self.trainer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
         self._passes = int(state["passes"])
         self.trainer.load_state_dict(state["trainer"])
 

@@ -179,7 +179,6 @@ class PosteriorClusters(AlternatingLeastSquares):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up what `state_dict` gave."""
         super().load_state_dict(state)
         for side, (curvature, linear) in state["members"].items():
             self._evidence[side].members = Quadratics(curvature, linear)

@@ -70,11 +70,9 @@ class TreeAdmm(FactorisationSolver):
             yield
 
     def state_dict(self) -> dict[str, Any]:
-        """The duals and the number of steps."""
         return {**super().state_dict(), "duals": dict(self._duals), "steps": self._steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
         super().load_state_dict(state)
         self._duals, self._steps = dict(state["duals"]), int(state["steps"])
 

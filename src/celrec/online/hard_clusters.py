@@ -84,11 +84,9 @@ class HardClusterTrainer(RowTableTrainer):
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """See `TableTrainer`."""
         return self.buffer.counts
 
     def lookup(self, ids: Tensor) -> Tensor:
-        """See `TableTrainer`."""
         assignment = self._clusters.assignment.numpy()
         weight = self._clusters.weight.detach().numpy()
         rows, vectors = look_up(ids.contiguous().numpy(), assignment, weight)
@@ -135,17 +133,14 @@ class HardClusterTrainer(RowTableTrainer):
         self._split_crowded(seen, probe)
 
     def sweep(self, probe: LossProbe) -> None:
-        """See `TableTrainer`."""
         everyone = np.flatnonzero(self.buffer.counts)
         for start in range(0, len(everyone), _SWEEP):
             self._reassign(everyone[start : start + _SWEEP], probe)
 
     def latest(self, ids: NDArray[np.int64]) -> Batch:
-        """See `TableTrainer`."""
         return self.buffer.replay(ids)[1]
 
     def grow(self, ids: int) -> None:
-        """See `TableTrainer`."""
         super().grow(ids)
         self.members.grow(ids)
 
@@ -159,16 +154,13 @@ class HardClusterTrainer(RowTableTrainer):
         self._seen.keep(ids)
 
     def renumber(self, place: int, numbers: NDArray[np.int64]) -> None:
-        """See `TableTrainer`."""
         self.buffer.renumber_others(place, numbers)
 
     @property
     def nbytes(self) -> int:
-        """The buffer, the lists of members, and what the descent holds."""
         return super().nbytes + self.members.nbytes + self.buffer.nbytes
 
     def state_dict(self) -> dict[str, Any]:
-        """See `TableTrainer`."""
         return {
             **super().state_dict(),
             "members": self.members.state_dict(),
@@ -182,7 +174,6 @@ class HardClusterTrainer(RowTableTrainer):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `TableTrainer`."""
         super().load_state_dict(state)
         self.members.load_state_dict(state["members"])
         self.buffer.load_state_dict(state["buffer"])

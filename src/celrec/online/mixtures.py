@@ -73,11 +73,9 @@ class MixtureTrainer(TableTrainer):
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """See `TableTrainer`."""
         return self._counter.counts
 
     def lookup(self, ids: Tensor) -> Tensor:
-        """See `TableTrainer`."""
         rows = self._numbers()
         self._looked_up = ids
         self._weights = np.empty((len(ids), len(rows)), np.float32)
@@ -203,11 +201,9 @@ class MixtureTrainer(TableTrainer):
         self._rows.evidence[-1] = torch.where(total > 0, steps, IMPOSSIBLE)
 
     def begin(self) -> None:
-        """See `TableTrainer`."""
         self._scatter(0)
 
     def grow(self, ids: int) -> None:
-        """See `TableTrainer`."""
         before = self.table.num_embeddings
         self.table.grow(ids)
         self._scatter(before)
@@ -234,11 +230,9 @@ class MixtureTrainer(TableTrainer):
 
     @property
     def nbytes(self) -> int:
-        """The counts of events, and what the descent holds."""
         return self._descent.nbytes + self._counter.nbytes
 
     def state_dict(self) -> dict[str, Any]:
-        """See `TableTrainer`."""
         return {
             "descent": self._descent.state_dict(),
             "counts": self._counter.state_dict(),
@@ -246,7 +240,6 @@ class MixtureTrainer(TableTrainer):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `TableTrainer`."""
         self._batches = int(state["batches"])
         self._counter.load_state_dict(state["counts"])
         self._descent.load_state_dict(state["descent"])

@@ -44,28 +44,23 @@ class PersonalTableTrainer(TableTrainer):
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """See `TableTrainer`."""
         return self._inner.counts
 
     def begin(self) -> None:
-        """See `TableTrainer`."""
         self._inner.begin()
 
     @torch.no_grad()
     def lookup(self, ids: Tensor) -> Tensor:
-        """See `TableTrainer`."""
         self._looked_up = self._personal.own_of(ids)
         return self._inner.lookup(ids) + self._personal.offsets(ids)
 
     def learn(self, gradients: Tensor) -> None:
-        """See `TableTrainer`."""
         has = self._looked_up >= 0
         if bool(has.any()):
             self._descent.step(self._looked_up[has], gradients[has])
         self._inner.learn(gradients)
 
     def without(self, batch: Batch, vectors: Mapping[str, Tensor], probe: LossProbe) -> Tensor:
-        """See `TableTrainer`."""
         offsets = self._personal.offsets(batch.ids()[self._place])
         shared = self._inner.without(batch, vectors, _Shifted(probe, self._personal, self._place))
         return shared + offsets
@@ -91,20 +86,16 @@ class PersonalTableTrainer(TableTrainer):
             self._personal.give(warm)
 
     def latest(self, ids: NDArray[np.int64]) -> Batch | None:
-        """See `TableTrainer`."""
         return self._inner.latest(ids)
 
     def sweep(self, probe: LossProbe) -> None:
-        """See `TableTrainer`."""
         self._inner.sweep(_Shifted(probe, self._personal, self._place))
 
     def grow(self, ids: int) -> None:
-        """See `TableTrainer`."""
         self._inner.grow(ids)
         self._personal.sync_growth()
 
     def keep(self, ids: NDArray[np.int64]) -> None:
-        """See `TableTrainer`."""
         kept = torch.from_numpy(ids)
         rows = self._personal.kept_rows(kept)
         self._inner.keep(ids)
@@ -112,20 +103,16 @@ class PersonalTableTrainer(TableTrainer):
         self._descent.keep(rows.numpy())
 
     def renumber(self, place: int, numbers: NDArray[np.int64]) -> None:
-        """See `TableTrainer`."""
         self._inner.renumber(place, numbers)
 
     @property
     def nbytes(self) -> int:
-        """What the descents hold."""
         return self._inner.nbytes + self._descent.nbytes
 
     def state_dict(self) -> dict[str, Any]:
-        """See `TableTrainer`."""
         return {"inner": self._inner.state_dict(), "descent": self._descent.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `TableTrainer`."""
         self._inner.load_state_dict(state["inner"])
         self._descent.load_state_dict(state["descent"])
 
@@ -145,23 +132,19 @@ class _Shifted:
         candidates: Tensor,
         vectors: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
-        """See `LossProbe`."""
         offsets = self.table.offsets(batch.ids()[self.place])
         return self.probe.losses(side, batch, candidates + offsets, vectors)
 
     @property
     def kind(self) -> str:
-        """See `LossProbe`."""
         return self.probe.kind
 
     def gradients(self, side: str, batch: Batch) -> Tensor:
-        """See `LossProbe`."""
         return self.probe.gradients(side, batch)
 
     def tangent(
         self, side: str, batch: Batch, vectors: Mapping[str, Tensor] | None = None
     ) -> Tangent | None:
-        """See `LossProbe`."""
         found = self.probe.tangent(side, batch, vectors)
         if found is None:
             return None

@@ -61,22 +61,18 @@ class RowTableTrainer(TableTrainer):
         self._looked_up = torch.empty(0, dtype=torch.int64)
 
     def lookup(self, ids: Tensor) -> Tensor:
-        """See `TableTrainer`."""
         self._looked_up = self._rows.row_of(ids)
         return self._rows.weight.detach().index_select(0, self._looked_up)
 
     def learn(self, gradients: Tensor) -> None:
-        """See `TableTrainer`."""
         self._descent.step(self._looked_up, gradients)
 
     def grow(self, ids: int) -> None:
-        """See `TableTrainer`."""
         before = self.table.num_embeddings
         self.table.grow(ids)
         self._scatter(before)
 
     def keep(self, ids: NDArray[np.int64]) -> None:
-        """See `TableTrainer`."""
         kept = torch.from_numpy(ids)
         rows = self._rows.kept_rows(kept)
         self.table.keep(kept)
@@ -94,15 +90,12 @@ class RowTableTrainer(TableTrainer):
 
     @property
     def nbytes(self) -> int:
-        """What the descent holds."""
         return self._descent.nbytes
 
     def state_dict(self) -> dict[str, Any]:
-        """See `TableTrainer`."""
         return {"descent": self._descent.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `TableTrainer`."""
         self._descent.load_state_dict(state["descent"])
 
 
@@ -133,13 +126,11 @@ class ComposedTableTrainer(TableTrainer):
         self._vectors = torch.empty(0)
 
     def lookup(self, ids: Tensor) -> Tensor:
-        """See `TableTrainer`."""
         with torch.enable_grad():
             self._vectors = self.table(ids)
         return self._vectors.detach()
 
     def learn(self, gradients: Tensor) -> None:
-        """See `TableTrainer`."""
         self._optimizer.zero_grad()
         scale = len(gradients) if self._how.average else 1
         self._vectors.backward(gradients / scale)  # type: ignore[no-untyped-call]
@@ -152,7 +143,6 @@ class ComposedTableTrainer(TableTrainer):
                 parameter.data.clamp_(min=0)
 
     def grow(self, ids: int) -> None:
-        """See `TableTrainer`."""
         self._vectors = torch.empty(0)  # the last graph knows parameters of the old shapes
         self.table.grow(ids)
         for parameter, state in self._optimizer.state.items():
@@ -163,16 +153,13 @@ class ComposedTableTrainer(TableTrainer):
 
     @property
     def nbytes(self) -> int:
-        """What the optimiser holds."""
         state = self._optimizer.state.values()
         return sum(v.nbytes for one in state for v in one.values() if isinstance(v, Tensor))
 
     def state_dict(self) -> dict[str, Any]:
-        """See `TableTrainer`."""
         return {"steps": self._steps, "optimizer": self._optimizer.state_dict()["state"]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `TableTrainer`."""
         self._steps = int(state["steps"])
         groups = self._optimizer.state_dict()["param_groups"]
         self._optimizer.load_state_dict({"state": state["optimizer"], "param_groups": groups})

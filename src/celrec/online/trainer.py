@@ -12,7 +12,7 @@ from torch import Tensor
 
 from celrec.data.replay_buffer import ReplayBuffer
 from celrec.models.losses import LOSSES
-from celrec.online.table_trainer import TableTrainer, Tangent
+from celrec.online.table_trainer import LossProbe, TableTrainer, Tangent
 from celrec.recommender.batch import HISTORY, Batch
 from celrec.recommender.model import Model
 from celrec.runtime.memory_budget import MemoryBudget
@@ -22,7 +22,7 @@ _PARTNERS = {"users": ("items", "item"), "items": ("users", "user")}
 """The side opposite to each, and the name of its ids in a batch."""
 
 
-class OnlineTrainer:
+class OnlineTrainer(LossProbe):
     """Looks up, predicts, descends, takes notice: one batch of events after the other.
 
     Ids may appear at any time; tables grow as they do. An id below 0, as it may stand in a
@@ -120,7 +120,6 @@ class OnlineTrainer:
 
     @property
     def kind(self) -> str:
-        """See `LossProbe`."""
         return next((n for n, loss in LOSSES.items() if loss is self.recommender.loss), "")
 
     def losses(
@@ -130,14 +129,12 @@ class OnlineTrainer:
         candidates: Tensor,
         vectors: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
-        """See `LossProbe`."""
         if vectors is None:
             batch, vectors = self._known(batch)
         outputs = self.recommender.output_from(batch, {**vectors, side: candidates})
         return self.recommender.loss.of_samples(outputs, batch.target)
 
     def gradients(self, side: str, batch: Batch) -> Tensor:
-        """See `LossProbe`."""
         batch, vectors = self._known(batch)
         with torch.enable_grad():
             own = vectors[side].requires_grad_()
@@ -148,7 +145,6 @@ class OnlineTrainer:
     def tangent(
         self, side: str, batch: Batch, vectors: Mapping[str, Tensor] | None = None
     ) -> Tangent | None:
-        """See `LossProbe`."""
         if self.recommender.model.linear and side in _PARTNERS:
             partner, ids = _PARTNERS[side]
             if vectors is None:

@@ -67,18 +67,15 @@ class LocalCommunicator(Communicator):
         super().__init__(0, 1)
 
     def all_reduce(self, value: _T) -> _T:
-        """The value."""
         return value
 
     def all_reduce_many(self, parts: Sequence[Tensor]) -> Sequence[Tensor]:
-        """The parts."""
         return parts
 
     def all_reduce_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Leave the gradients as they are."""
 
     def all_gather(self, values: Tensor) -> Tensor:
-        """The values."""
         return values
 
     def check_equal(self, what: str, tensors: Iterable[Tensor]) -> None:

@@ -233,7 +233,6 @@ class KafkaSource(EventSource):
                 time.sleep(self._outage.failed(str(error)))
 
     def close(self) -> None:
-        """Close the connections."""
         self.topic.close()
 
     def _start(self, offset: Offset) -> tuple[dict[int, int], tuple[Rejected, ...]]:

@@ -208,7 +208,6 @@ class RedisSource(EventSource):
                 time.sleep(self._outage.failed(str(error)))
 
     def close(self) -> None:
-        """Close the connection."""
         self._group.close()
 
     def _start(self, reader: RedisReader) -> int:
