@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,8 @@ def make_model(
     log: Interactions, plan: Plan, clusters: dict[str, NDArray[np.int64]] | None = None
 ) -> Model:
     """An untrained model for a plan, with given clusters for some of its tables."""
+    if not plan.network:  # a factorisation reads no further columns, nor when it pretrains one
+        log = replace(log, columns={})
     known = [
         EncodedFeature.all_of(table) if plan.features and plan.network else []
         for table in (log.user_features, log.item_features)
