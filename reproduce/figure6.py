@@ -24,6 +24,9 @@ SIZES = {
 }
 """Rows at each ratio."""
 
+COMPARED = tuple(name for name in CRITERIA if name != "gain")
+"""The paper's criteria: the gain needs curvatures, which gradient descent does not compute."""
+
 
 def average_ranks(values: ArrayLike) -> NDArray[np.float64]:
     """1 for the lowest; equal ones share the mean of their ranks.
@@ -47,7 +50,7 @@ class Figure6(TrialFigure):
             panels = figure.subplots(2, 2)
             for axes, setting in zip(panels.flat, settings, strict=False):
                 columns = [c for c in dict.fromkeys(c for _, c in found) if _setting(c) == setting]
-                for number, criterion in enumerate(CRITERIA):
+                for number, criterion in enumerate(COMPARED):
                     places = np.arange(len(columns)) + 0.13 * (number - 2)
                     points = [FoldMean.of(_mse(found, criterion, c).values()) for c in columns]
                     axes.errorbar(
@@ -69,21 +72,21 @@ class Figure6(TrialFigure):
                 axes.set_axis_off()
             ranks = mean_ranks(found)
             axes = panels.flat[-1]
-            axes.barh(list(CRITERIA), [ranks.get(c, np.nan) for c in CRITERIA], color=COLOURS[:5])
+            axes.barh(list(COMPARED), [ranks.get(c, np.nan) for c in COMPARED], color=COLOURS[:5])
             axes.invert_yaxis()
-            axes.set_xlim(1, len(CRITERIA))
-            axes.set_xticks(range(1, len(CRITERIA) + 1))
+            axes.set_xlim(1, len(COMPARED))
+            axes.set_xticks(range(1, len(COMPARED) + 1))
             axes.set_xlabel("mean rank over all settings (1 is best)")
             axes.grid(visible=False, axis="y")
             handles, labels = panels.flat[0].get_legend_handles_labels()
-            figure.legend(handles, labels, loc="outside upper center", ncols=len(CRITERIA))
+            figure.legend(handles, labels, loc="outside upper center", ncols=len(COMPARED))
         return [f"{self.name}.png"]
 
     def more_tables(self, found: Found) -> list[ResultTable]:
         """The ranks."""
         ranks = mean_ranks(found)
         number = len(_complete(found))
-        rows = [[c, f"{ranks[c]:.2f}" if c in ranks else "–"] for c in CRITERIA]
+        rows = [[c, f"{ranks[c]:.2f}" if c in ranks else "–"] for c in COMPARED]
         caption = (
             f"Mean rank over the {number} settings of which all criteria are known, 1 for the "
             "lowest mean test MSE over folds:"
@@ -97,10 +100,10 @@ def mean_ranks(found: Found) -> dict[str, float]:
     if not columns:
         return {}
     ranks = [
-        average_ranks([FoldMean.of(_mse(found, one, column).values()).mean for one in CRITERIA])
+        average_ranks([FoldMean.of(_mse(found, one, column).values()).mean for one in COMPARED])
         for column in columns
     ]
-    return dict(zip(CRITERIA, np.mean(ranks, axis=0).tolist(), strict=True))
+    return dict(zip(COMPARED, np.mean(ranks, axis=0).tolist(), strict=True))
 
 
 def _complete(found: Found) -> list[str]:
@@ -108,8 +111,8 @@ def _complete(found: Found) -> list[str]:
     return [
         column
         for column in dict.fromkeys(column for _, column in found)
-        if len({tuple(sorted(found[one, column])) for one in CRITERIA}) == 1
-        and all(found[one, column] for one in CRITERIA)
+        if len({tuple(sorted(found[one, column])) for one in COMPARED}) == 1
+        and all(found[one, column] for one in COMPARED)
     ]
 
 
@@ -119,7 +122,7 @@ def _mse(found: Found, criterion: str, column: str) -> Mapping[int, float]:
 
 def _apart(found: Found, criterion: str, column: str) -> FoldMean:
     """How far a criterion is from the mean of all, over folds of which all are known."""
-    every = {one: _mse(found, one, column) for one in CRITERIA}
+    every = {one: _mse(found, one, column) for one in COMPARED}
     folds = [fold for fold in every[criterion] if all(fold in one for one in every.values())]
     middle = {fold: np.mean([one[fold] for one in every.values()]) for fold in folds}
     return FoldMean.of(float(every[criterion][fold] - middle[fold]) for fold in folds)
@@ -140,7 +143,7 @@ def _entries(
             folds=folds,
         )
         for ratio, size in sizes.items()
-        for criterion in CRITERIA
+        for criterion in COMPARED
     ]
 
 

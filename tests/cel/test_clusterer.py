@@ -7,6 +7,7 @@ from celrec import CelrecError, Planted
 from celrec.cel.autograd_evidence import AutogradEvidence
 from celrec.cel.clusterer import Clusterer
 from celrec.cel.criteria import CRITERIA, ClusterSums
+from celrec.cel.quadratics import QuadraticEvidence, Quadratics
 from celrec.cel.reassignment import Reassignment
 from celrec.cel.split import Splitter
 from celrec.embeddings.clustered import ClusteredEmbedding
@@ -168,11 +169,23 @@ def test_splitting_stops_at_max_clusters(given, reached):
     assert model.items.num_clusters == reached
 
 
+def quadratic_evidence(table, linear):
+    """Evidence with curvatures, which the gain alone asks for: L_j(v) = ½·‖v‖² − q_j·v."""
+    evidence = QuadraticEvidence(table, torch.ones(table.num_embeddings))
+    dim = table.embedding_dim
+    evidence.members = Quadratics(torch.eye(dim).repeat(len(linear), 1, 1), linear)
+    return evidence
+
+
 @pytest.mark.parametrize("criterion", CRITERIA)
 def test_the_cluster_with_the_highest_priority_is_split(criterion):
     model = make_model()
     model.items.start_from(torch.randint(4, (ITEMS,), generator=torch.Generator().manual_seed(3)))
     clusterer = make_clusterer(model, criterion=criterion)
+    if criterion == "gain":
+        linear = torch.randn(ITEMS, DIM, generator=torch.Generator().manual_seed(4))
+        evidence = quadratic_evidence(model.items, linear)
+        clusterer = Clusterer(model.items, None, evidence, criterion=criterion)
     for _ in range(4):
         priority = CRITERIA[criterion](ClusterSums(model.items, clusterer.evidence)).tolist()
         sizes = model.items.sizes().tolist()
@@ -191,9 +204,10 @@ def test_a_cluster_of_one_member_is_never_chosen(criterion):
     def objective(_):
         return (table(ids).sum(-1) - torch.where(ids == 0, 1000, 1)) ** 2
 
-    clusterer = Clusterer(
-        table, None, AutogradEvidence(table, objective, data=[None]), criterion=criterion
-    )
+    evidence = AutogradEvidence(table, objective, data=[None])
+    if criterion == "gain":
+        evidence = quadratic_evidence(table, torch.tensor([[1000.0], [1.0], [1.0], [2.0]]))
+    clusterer = Clusterer(table, None, evidence, criterion=criterion)
     assert [move.cluster for move in clusterer.split()] == [2]
     assert table.sizes().tolist() == [1] * 4
 
