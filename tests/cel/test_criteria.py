@@ -46,7 +46,7 @@ def evidence_for(name, problem):
 
 def slow_gain(member, row, vectors, targets):
     """How far the squared errors of a member and the penalty of its prior fall, by solving."""
-    own = SAMPLES == member
+    own = member == SAMPLES
     features = torch.cat([vectors[own].double(), PRIOR**0.5 / 2**0.5 * torch.eye(DIM).double()])
     wanted = torch.cat([targets[own].double(), torch.zeros(DIM).double()])
     best = torch.linalg.lstsq(features, wanted).solution

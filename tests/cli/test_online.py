@@ -300,7 +300,9 @@ def test_options_that_contradict_the_run_are_named(capsys, log, tmp_path):
         (["--batch", "10"], "was started with --batch 50, not 10"),
         (["--window", "9"], "was started with --window 500, not 9"),
         (["--positive", "0"], "was started with --positive None, not 0.0"),
-        (["--forget-after", "9d"], "was started with --forget-after None, not 9d"),
+        (["--evict-after", "9d"], "was started with --evict-after None, not 9d"),
+        # An option's former name is still taken.
+        (["--forget-after", "9d"], "was started with --evict-after None, not 9d"),
     ):
         code = main(["online", str(log), "--run", str(run), *words])
         assert_one_line(capsys, code, told, "leave it out")
@@ -325,8 +327,8 @@ def test_options_that_contradict_the_run_are_named(capsys, log, tmp_path):
         (["--user-column", "who"], "no column 'who' for the user"),
         (["--id-column", "shop"], "looks at users and items only"),
         (["--loss", "cross-entropy"], "neither 0 nor 1 needs a `positive` one"),
-        (["--forget-after", "5w"], "or a time such as 90d, 12h, 30m or 45s, not '5w'"),
-        (["--embedding", "modulo", "--preset", "online", "--forget-after", "9"], "cannot drop ids"),
+        (["--evict-after", "5w"], "or a time such as 90d, 12h, 30m or 45s, not '5w'"),
+        (["--embedding", "modulo", "--preset", "online", "--evict-after", "9"], "cannot drop ids"),
     ],
 )
 def test_mistakes_are_one_line_and_leave_no_run(capsys, log, tmp_path, words, told):
@@ -385,7 +387,7 @@ def test_a_full_disk_is_one_line_and_the_run_can_go_on(capsys, log, tmp_path):
 @pytest.mark.parametrize("words", [SOFT, HARD], ids=["soft", "hard"])
 def test_silent_ids_are_dropped_and_it_is_told(capsys, log, tmp_path, monkeypatch, words):
     monkeypatch.setattr(eviction, "_LEAST", 100)
-    run, words = tmp_path / "parts" / "run", [*words, "--forget-after", "60"]
+    run, words = tmp_path / "parts" / "run", [*words, "--evict-after", "60"]
     windows, end = online(capsys, log, "--run", tmp_path / "whole" / "run", *words)
     assert min(end["dropped"].values()) > 0
     assert windows[0]["dropped"]["users"] < end["dropped"]["users"]
@@ -395,13 +397,13 @@ def test_silent_ids_are_dropped_and_it_is_told(capsys, log, tmp_path, monkeypatc
     told = capsys.readouterr().out.splitlines()[-1]
     assert f"{sum(end['dropped'].values()):,} ids dropped" in told
     assert outcome(run) == outcome(tmp_path / "whole" / "run")
-    code = main(["online", str(log), "--run", str(run), "--forget-after", "61"])
-    assert_one_line(capsys, code, "was started with --forget-after 60, not 61", "leave it out")
+    code = main(["online", str(log), "--run", str(run), "--evict-after", "61"])
+    assert_one_line(capsys, code, "was started with --evict-after 60, not 61", "leave it out")
 
 
 def test_time_is_that_of_the_timestamps_and_needs_them(capsys, log, tmp_path, monkeypatch):
     monkeypatch.setattr(eviction, "_LEAST", 100)
-    words = ["--run", tmp_path / "run", *SOFT, "--forget-after", "1d"]
+    words = ["--run", tmp_path / "run", *SOFT, "--evict-after", "1d"]
     bare = tmp_path / "bare.csv"
     pl.read_csv(log, infer_schema=False).drop("timestamp").write_csv(bare)
     code = main(["online", str(bare), *map(str, words)])
@@ -424,7 +426,7 @@ def test_a_signal_ends_it_after_the_batch_with_a_checkpoint(capsys, log, tmp_pat
     assert main([*words, "--json"]) == 0
     timer.join()
     captured = capsys.readouterr()
-    assert captured.err == "celrec: stopped; the same command goes on from here\n"
+    assert captured.err == "celrec: stopped; the same command resumes from here\n"
     assert json.loads(captured.out.splitlines()[-1])["stopped"] is True
     done = load_run(run).result["events"]
     assert done >= 1000

@@ -135,7 +135,7 @@ def test_stopped_in_the_middle_it_comes_to_what_a_file_gives(capsys, broker, tmp
 
     broker.send(values[:150])  # and while there are no others, it waits
     code, told, error = stopped(words, after=80)
-    assert error == b"celrec: stopped; the same command goes on from here\n"
+    assert error == b"celrec: stopped; the same command resumes from here\n"
     assert code == 0
     assert (told[-1]["kind"], told[-1]["stopped"]) == ("end", True)
     assert 80 <= told[-1]["events"] < 150

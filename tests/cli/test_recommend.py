@@ -88,7 +88,7 @@ def test_people_see_a_table_and_hear_of_strangers(capsys, trained):
     assert main(["recommend", str(trained / "cel"), "--user", "stranger", "-k", "3"]) == 0
     out, err = capsys.readouterr()
     assert err == (
-        "celrec: user 'stranger' is not known; this is what the model has for newcomers\n"
+        "celrec: user 'stranger' is not known; the recommendations are those of a new user\n"
     )
     lines = [line.split() for line in out.splitlines() if line.strip()]
     assert lines[0] == ["item", "score"]
@@ -227,7 +227,7 @@ def test_mistakes_are_one_line(capsys, trained, tmp_path):
         (["recommend", run, "--user", 1, "--banned", tmp_path / "none"], "none: no such file"),
         (["recommend", run, "--user", 1, "--allowed", tmp_path / "empty"], "no ids in it"),
         (["recommend", run, "--user", 1, "--allowed", tmp_path / "strange"], "none of these"),
-        (["recommend", old, "--user", 1], "train again, or take seen items as well (--with-seen)"),
+        (["recommend", old, "--user", 1], "train again, or include seen items (--with-seen)"),
         (["evaluate", old, trained / "log.csv", "-k", 3], "train again"),
         (["evaluate", run, "--relevant", 3], "--relevant is for -k"),
         (["similar", run, "--item", "strange"], "item 'strange' is not known"),

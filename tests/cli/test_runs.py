@@ -189,5 +189,5 @@ def test_a_run_without_test_rows_is_told(capsys, tmp_path, monkeypatch):
     capsys.readouterr()
     assert main(["evaluate", str(run)]) == 2
     error = capsys.readouterr().err
-    assert f"{run}: no rows were left to test it on; give DATA" in error
+    assert f"{run}: its training had no test data; give DATA" in error
     assert error.count("\n") == 1

@@ -76,7 +76,7 @@ def test_an_item_that_learns_online_is_a_mixture_of_rows(tmp_path):
     assert why.path == ()
     assert max(why.weights, key=lambda row: why.weights[row]) == why.cluster
     assert 0.9 < sum(why.weights.values()) <= 1.001
-    weights = run.model.item_rows.weights(torch.tensor([3]))[0]
+    weights = run.model.items.weights(torch.tensor([3]))[0]
     assert why.weights[why.cluster] == pytest.approx(float(weights.max()), abs=1e-4)
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.func import grad, vmap
 
-from celrec.models import attention as _attended
+from celrec.models import attention
 from celrec.models.attention import Layers, TargetAttention, fused_attention, tensor_attention
 from celrec.models.interaction import History
 
@@ -179,8 +179,8 @@ def unit():
 def calls(monkeypatch):
     """How often machine code was used."""
     found = []
-    attend = _attended.attend
-    monkeypatch.setattr(_attended, "attend", lambda *a: found.append(1) or attend(*a))
+    forward = attention.attention_forward
+    monkeypatch.setattr(attention, "attention_forward", lambda *a: found.append(1) or forward(*a))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     return found
 

@@ -13,6 +13,7 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.offline import factorisation_solver as module
 from celrec.offline.factorisation_solver import DotProductEvidence
 from celrec.offline.residuals import Residuals
+from celrec.recommender.batch import Batch
 from celrec.recommender.model import Model
 from tests.data.logs import logs
 
@@ -31,11 +32,10 @@ def test_both_sides_agree_with_autograd(log, seed, share_users):
     torch.manual_seed(seed)
     users = clustered(log.num_users, seed) if share_users else FullEmbedding(log.num_users, 4)
     model = Model(users, clustered(log.num_items, seed + 1))
-    ids = torch.from_numpy(log.user.astype(np.int64)), torch.from_numpy(log.item.astype(np.int64))
-    target = torch.tensor(log.target)
+    samples = Batch.of_log(log, (), None)
 
     def objective(_):
-        return (model(*ids) - target).square()
+        return (model(samples) - samples.target).square()
 
     sides = [("items", model.items)] + ([("users", users)] if share_users else [])
     for side, table in sides:
@@ -94,9 +94,10 @@ def test_with_biases_both_sides_agree_with_autograd(log, seed, side):
     torch.manual_seed(seed)
     model = biased(clustered(log.num_users, seed), clustered(log.num_items, seed + 1))
     table = {"users": model.user_rows, "items": model.item_rows}[side]
-    ids = torch.from_numpy(log.user.astype(np.int64)), torch.from_numpy(log.item.astype(np.int64))
-    target = torch.tensor(log.target)
-    slow = AutogradEvidence(table, lambda _: (model(*ids) - target).square(), data=[None])
+    samples = Batch.of_log(log, (), None)
+    slow = AutogradEvidence(
+        table, lambda _: (model(samples) - samples.target).square(), data=[None]
+    )
     fast = DotProductEvidence(model, log, side)
     members = torch.arange(table.num_embeddings)
     torch.testing.assert_close(

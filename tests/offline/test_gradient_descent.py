@@ -1,6 +1,5 @@
 import copy
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -18,6 +17,7 @@ from celrec.embeddings.mixed import MixedEmbedding
 from celrec.offline.factorisation_solver import DotProductEvidence
 from celrec.offline.gradient_descent import GradientDescent
 from celrec.offline.initial_factors import initialise_factors
+from celrec.recommender.batch import Batch
 from celrec.recommender.model import Model
 from tests.offline.test_least_squares import assert_resumes
 from tests.offline.test_residuals import SlowBiases
@@ -28,9 +28,7 @@ class PlainDescent:
 
     def __init__(self, model, log, how):
         self.model, self.how = model, how
-        self.user = torch.from_numpy(log.user.astype(np.int64))
-        self.item = torch.from_numpy(log.item.astype(np.int64))
-        self.target = torch.tensor(log.target)
+        self.samples = Batch.of_log(log, (), None)
         self.tables = (model.user_rows, model.item_rows)
         self.anchors = [table.weight.detach().clone() for table in self.tables]
         self.biases, self.steps = SlowBiases(model, log, how.l2_biases) if model.biases else None, 0
@@ -38,13 +36,13 @@ class PlainDescent:
         self.optimizer = OPTIMISERS[how.optimiser](weights, lr=how.learning_rate)
 
     def objective(self, _=None):
-        return (self.model(self.user, self.item) - self.target).square()
+        return (self.model(self.samples) - self.samples.target).square()
 
     def fit_biases(self):
         biases = self.model.biases
         with torch.no_grad():
-            known = biases.mean + biases.users[self.user] + biases.items[self.item]
-            self.biases.fit((self.model(self.user, self.item) - known).double().numpy())
+            known = biases.mean + biases.users[self.samples.user] + biases.items[self.samples.item]
+            self.biases.fit((self.model(self.samples) - known).double().numpy())
             biases.users.copy_(torch.tensor(self.biases.users))
             biases.items.copy_(torch.tensor(self.biases.items))
 

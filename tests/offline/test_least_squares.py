@@ -228,7 +228,7 @@ def test_sweeps_without_negative_values_are_those_of_a_loop_if_there_are_passes_
     how = LeastSquaresConfig(uncertainty=uncertainty, non_negative=True)
     fast, slow = AlternatingLeastSquares(model, log, how), SlowLeastSquares(model, log, how)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(least_squares, "_PASSES", 1000)
+        patch.setattr(least_squares, "PASSES", 1000)
         for _ in range(3):
             slow.look()
             fast.step()

@@ -11,7 +11,7 @@ METHODS = {
     "Gradient random projection": "random-projection",
     "GPCA": "gpca",
 }
-SOLVERS = {"least squares": "LeastSquares", "gradient descent": "Descent"}
+SOLVERS = {"least squares": "LeastSquaresConfig", "gradient descent": "DescentConfig"}
 # So that all splits are soon done.
 SHORT = {
     "least squares": {"growth": 0.5, "steps": 16, "validate_every": 1, "patience": 99},

@@ -151,7 +151,7 @@ def test_a_full_disk_refuses_events_and_answers_go_on(online, inside, monkeypatc
 
 
 def test_a_checkpoint_that_cannot_be_written_is_told_and_tried_again(online, inside, monkeypatch):
-    monkeypatch.setattr("celrec.service.learning._AGAIN", 0.05)
+    monkeypatch.setattr("celrec.service.learning._RETRY", 0.05)
 
     def refuse(*_):
         raise CelrecError("checkpoints: cannot write a checkpoint (No space left on device)")

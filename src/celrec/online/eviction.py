@@ -31,7 +31,7 @@ class IdleTime:
     1970, and are taken for such from March 1973 on.
 
     >>> IdleTime.parse("1000000"), str(IdleTime.parse("90d"))
-    (Silence(length=1000000, unit=None), '90d')
+    (IdleTime(length=1000000, unit=None), '90d')
     """
 
     length: int
