@@ -26,6 +26,7 @@ from celrec.embeddings.embedding import Embedding as Embedding
 from celrec.embeddings.embedding import Memory as Memory
 from celrec.embeddings.full import FullEmbedding as FullEmbedding
 from celrec.embeddings.hash_code import HashCodeEmbedding as HashCodeEmbedding
+from celrec.embeddings.levelled import LevelledEmbedding as LevelledEmbedding
 from celrec.embeddings.mixed import MixedEmbedding as MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding as ModuloEmbedding
 from celrec.embeddings.personal import PersonalEmbedding as PersonalEmbedding

@@ -7,6 +7,7 @@ from typing import Any
 
 from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.embedding import Embedding
+from celrec.embeddings.levelled import LevelledEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.prehash_history import HistoryPreHashEmbedding
@@ -15,6 +16,7 @@ from celrec.errors import CelrecError
 
 _OTHERS: dict[str, Callable[..., Embedding]] = {
     "biased": BiasedEmbedding,
+    "levelled": LevelledEmbedding,
     "mixed": MixedEmbedding,
     "personal": PersonalEmbedding,
     "prehash-history": HistoryPreHashEmbedding,
