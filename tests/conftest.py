@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import itertools
 import os
 import re
 import shutil
@@ -29,10 +30,18 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "celrec"))
 _DATA = os.environ.get("CELREC_DATA")  # before the tests are cut off from it
 
 
+@pytest.fixture(scope="session")
+def caches(tmp_path_factory):
+    """Beside the other folders: a new name among thousands takes long to find."""
+    return tmp_path_factory.mktemp("caches"), itertools.count()
+
+
 @pytest.fixture(autouse=True)
-def cache(monkeypatch, tmp_path_factory):
+def cache(monkeypatch, caches):
     """An empty cache folder for every test: the user's own is never touched."""
-    folder = tmp_path_factory.mktemp("cache")
+    home, numbers = caches
+    folder = home / str(next(numbers))
+    folder.mkdir()
     monkeypatch.setenv("CELREC_CACHE", str(folder))
     monkeypatch.delenv("CELREC_DATA", raising=False)
     for name in ("no_proxy", "NO_PROXY"):  # the local server is not to be reached by a proxy

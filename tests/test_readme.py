@@ -1,13 +1,16 @@
 """Every example in README and documents is run, in order, in a folder, as a reader would."""
 
 import doctest
-import os
+import io
 import re
+import shlex
 import subprocess
-import sys
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
+
+from celrec.cli.main import main
 
 HOME = Path(__file__).parents[1]
 README = HOME / "README.md"
@@ -30,30 +33,44 @@ def having(language):
     return pytest.mark.parametrize("document", some, ids=lambda one: str(one.relative_to(HOME)))
 
 
+def run(command, folder):
+    """Exit code and output of a shell's command.
+
+    `celrec` runs in this process, as a new one takes seconds to start; its output goes to the
+    rest of the command, such as a pipe.
+    """
+    code, output = 0, io.StringIO()
+    if celrec := re.match(r"celrec ([^|>]*)", command):
+        with chdir(folder), redirect_stdout(output), redirect_stderr(output):
+            code = main(shlex.split(celrec[1]))
+        command = f"cat {command[celrec.end() :]}"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        input=output.getvalue(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return code or done.returncode, done.stdout
+
+
 @having("console")
 def test_commands_print_what_is_shown(document, tmp_path):
     (tmp_path / "log.csv").write_text(LOG)
     (tmp_path / "events.csv").write_text(EVENTS)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     ran = 0
     for block in blocks(document, "console"):
         for command, shown in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.M):
-            done = subprocess.run(
-                ["bash", "-c", command],
-                cwd=tmp_path,
-                env={**os.environ, "PATH": path},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                check=False,
-            )
+            code, output = run(command, tmp_path)
             if "..." in shown:  # what differs from run to run, as in doctests
                 checker, flags = doctest.OutputChecker(), doctest.ELLIPSIS
                 flags |= doctest.NORMALIZE_WHITESPACE
-                assert done.returncode == 0, done.stdout
-                assert checker.check_output(shown, done.stdout, flags), done.stdout
+                assert code == 0, output
+                assert checker.check_output(shown, output, flags), output
             else:
-                assert done.stdout == shown, command
+                assert output == shown, command
             ran += 1
     assert ran == sum(block.count("$ ") for block in blocks(document, "console"))
 

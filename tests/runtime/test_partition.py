@@ -125,15 +125,17 @@ def test_reassignment_by_rules_of_caution_written_out(seed):
     assert found.tolist() == expected
 
 
-@pytest.mark.parametrize(
-    ("size", "kinds"), [(3, ()), pytest.param(7, KINDS, marks=pytest.mark.slow)]
-)
-def test_processes_with_some_members_each_make_the_moves_of_one(tmp_path, size, kinds):
+def check_moves(each_found, *kinds):
     expected = moves(LOCAL, *kinds)
-    for found in run_ranks(size, tmp_path, moves, *kinds):
+    for found in each_found:
         assert found.keys() == expected.keys()
         for name, value in expected.items():
             assert torch.equal(found[name], value), name
+
+
+@pytest.mark.slow
+def test_seven_processes_with_some_members_each_make_the_moves_of_one(tmp_path):
+    check_moves(run_ranks(7, tmp_path, moves, *KINDS), *KINDS)
 
 
 @given(st.integers(0, 40), st.integers(1, 9))
@@ -179,8 +181,22 @@ def collectives(communicator):
     }
 
 
-def test_collective_operations_of_three_ranks(tmp_path):
-    for found in run_ranks(3, tmp_path, collectives):
+def collectives_and_moves(communicator):
+    return {"collectives": collectives(communicator), "moves": moves(communicator)}
+
+
+@pytest.fixture(scope="module")
+def three_ranks(tmp_path_factory):
+    """What three processes find: started once, as that takes seconds."""
+    return run_ranks(3, tmp_path_factory.mktemp("ranks"), collectives_and_moves)
+
+
+def test_three_processes_with_some_members_each_make_the_moves_of_one(three_ranks):
+    check_moves([found["moves"] for found in three_ranks])
+
+
+def test_collective_operations_of_three_ranks(three_ranks):
+    for found in (found["collectives"] for found in three_ranks):
         assert float(found["number"]) == 4.5
         assert found["large"].tolist() == [6.0]
         assert found["ones"].tolist() == [[3.0, 3.0], [3.0, 3.0]]
