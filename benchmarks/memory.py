@@ -65,7 +65,7 @@ def clocks() -> NDArray[np.float64]:
 def told(run: OnlineRun) -> dict[str, int]:
     held = 0 if run.learner.room is None else run.learner.room.held
     return {
-        "bytes_mib": sum(run.nbytes.values()) >> 20,
+        "bytes_mib": sum(run.learner.nbytes.values()) >> 20,
         "held_mib": held >> 20,
         "mapped_mib": run.mapped >> 20,
         "anon_mib": rss()["RssAnon:"],

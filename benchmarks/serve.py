@@ -192,7 +192,7 @@ def main(seconds: float, together: int) -> int:
     server.terminate()
     code = server.wait()
     with OnlineRun.resume(folder) as run:
-        users = run.tables["users"]
+        users = run.learner.tables["users"]
         counts = dict(zip(users.ids.ids.to_list(), users.counts.tolist(), strict=True))
         new = [number for number in tally.acknowledged if number % 10 == 0]
         lost = sum(counts.get(f"bench-{number}", 0) != 1 for number in new)

@@ -12,3 +12,12 @@ class CelrecError(ValueError):
 
 class DivergedError(CelrecError):
     """Training diverged to values that are not finite; other hyperparameters may not."""
+
+
+def first_line(problem: object) -> str:
+    r"""The first line of an error's text, for a message of one line.
+
+    >>> first_line(ValueError("damaged footer\nin page 3"))
+    'damaged footer'
+    """
+    return str(problem).strip().partition("\n")[0]

@@ -18,7 +18,7 @@ from tests.estimator.small import SMALL
 
 def everything(rec):
     """All that an estimator that learns online is."""
-    learner = rec._learner
+    learner = rec.learner
     found = {"model": {k: v.tolist() for k, v in learner.model.state_dict().items()}}
     for name, table in learner.tables.items():
         found[name] = (table.ids.ids.to_list(), table.counts.tolist(), table.sums.tolist())
@@ -66,7 +66,7 @@ def test_it_goes_on_from_what_fit_came_to(log, tmp_path, kind):
     for one in (first, second):
         one.partial_fit(rows[1500:]).partial_fit(newer.select(rows.columns))
     assert everything(first) == everything(second)
-    known = first._known()
+    known = first.run
     assert known.users["interactions"].sum() == 2_002
     assert 999 in known.users["id"]
     assert "never seen" not in first.recommend(999, k=99)["item"].to_list()
@@ -122,9 +122,7 @@ def test_what_was_trained_can_be_saved_loaded_and_saved_again(log, fitted, tmp_p
     for one in (again, third):
         assert one.recommend(k=3).equals(fitted.recommend(k=3))
         assert (one.plan, one.picked) == (fitted.plan, fitted.picked)
-    assert load_run(tmp_path / "again").validation_records.equals(
-        fitted._known().validation_records
-    )
+    assert load_run(tmp_path / "again").validation_records.equals(fitted.run.validation_records)
     again.fit(log[:500]).save(tmp_path / "run")  # one that is there is replaced
     assert Recommender.load(tmp_path / "run")._known().users["interactions"].sum() == 500
 
@@ -197,7 +195,7 @@ def test_events_by_and_by_tell_who_likes_what():
         rec.partial_fit(rows)
     best = rec.recommend(k=5)
     assert (best["item"] % 3 == best["user"] % 3).mean() > 0.6
-    known = rec._known()
+    known = rec.run
     assert known.items["interactions"].sum() == 4 * len(rows)  # what was drawn does not count
     assert known.items["mean_target"].unique().to_list() == [1.0]
 

@@ -35,7 +35,7 @@ def as_frame(table):
 
 def brute_force(rec, user, seen, k):
     """By predictions for all items, popularity, and the order of first appearance."""
-    items = rec._known().items
+    items = rec.run.items
     pairs = {"user": [user] * len(items), "item": items["id"]}
     scores = np.array(rec.predict(pairs)["prediction"])
     popular, order = items["interactions"].to_numpy(), np.arange(len(items))
@@ -48,7 +48,7 @@ def brute_force(rec, user, seen, k):
 
 
 def test_predictions_are_the_models_own(log, rec):
-    run = rec._known()
+    run = rec.run
     known = celrec.read(log, like=run.known)
     expected = run.model.predict(known).numpy()
     assert rec.predict(log)["prediction"].to_numpy() == pytest.approx(expected, abs=1e-6)
@@ -245,4 +245,4 @@ def test_lists_are_sorted_new_to_the_user_and_of_known_items(rows, k, kind):
     assert set(everything["item"]) == known
     predicted = rec.predict({"user": everything["user"], "item": everything["item"]})["prediction"]
     assert everything["score"].to_numpy() == pytest.approx(np.array(predicted), rel=1e-4, abs=1e-4)
-    assert rec._known().users["interactions"].sum() == len(rows)
+    assert rec.run.users["interactions"].sum() == len(rows)

@@ -37,7 +37,7 @@ def test_a_callback_of_a_few_lines_is_enough(tmp_path):
                 module, {"item": 4}, module.objective, optimizer, start="one", split_every=5
             )["item"]
 
-        def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):  # noqa: ARG002
+        def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
             self.clusterer.step(batch)
 
     lightning.seed_everything(0)

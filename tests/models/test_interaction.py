@@ -19,7 +19,7 @@ from tests.models import slow
 class Sum(Interaction):
     """The least that a model must have."""
 
-    def forward(self, user, item, history=None, features=None):  # noqa: ARG002
+    def forward(self, user, item, history=None, features=None):
         return user.sum(-1) + item.sum(-1)
 
 

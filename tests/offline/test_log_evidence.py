@@ -113,7 +113,7 @@ def test_where_the_output_is_linear_the_best_cluster_is_always_among_the_candida
     class Linear(DeepFM):
         """No more than a dot product, which is linear in the item."""
 
-        def forward(self, user, item, history=None, features=None):  # noqa: ARG002
+        def forward(self, user, item, history=None, features=None):
             return (user * item).sum(-1)
 
     model = recommender(log, Linear)

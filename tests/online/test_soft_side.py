@@ -184,11 +184,11 @@ class Given:
     def __init__(self, losses):
         self.told = torch.tensor(losses, dtype=torch.float32)
 
-    def losses(self, side, batch, candidates, vectors=None):  # noqa: ARG002
+    def losses(self, side, batch, candidates, vectors=None):
         assert candidates.shape == (len(self.told), 1, DIM)
         return self.told
 
-    def gradients(self, side, batch):  # noqa: ARG002
+    def gradients(self, side, batch):
         raise AssertionError
 
 

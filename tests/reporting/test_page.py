@@ -67,7 +67,7 @@ def test_words_of_users_are_never_markup(tmp_path, parse):
     learned = Split.random(log).train_and_valid()
     save_run(tmp_path / "run", learned, fitted.model, plan, {}, source, {})
     report = written(tmp_path / "run")
-    assert report.standing.missing is None
+    assert report.comparison.missing is None
     page = parse(report.path)
     assert EVIL in page.text
     assert len(page.all("script")) == 3  # that of the page, and two of members

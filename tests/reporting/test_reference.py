@@ -13,7 +13,7 @@ def test_a_full_embedding_is_trained_once_and_kept(copied, monkeypatch):
 
     monkeypatch.setattr(reference, "fit", trained_again)
     assert written(folder).path.read_bytes() == first
-    assert written(folder, reference=False).standing.kind("full") is None
+    assert written(folder, reference=False).comparison.kind("full") is None
 
 
 @pytest.mark.parametrize("damage", ["{", "[]", '{"about": {}, "figures": {}}'])
@@ -26,11 +26,11 @@ def test_a_damaged_reference_is_made_anew(copied, damage):
 
 def test_a_full_run_needs_no_reference(copied):
     folder = copied("full")
-    assert written(folder).standing.no_reference == "this run is one itself"
+    assert written(folder).comparison.no_reference == "this run is a full embedding itself"
     assert not (folder / "reference.json").exists()
 
 
 @pytest.mark.parametrize("kind", ["soft", "auto", "warm", "ranking"])
 def test_every_kind_of_run_can_have_a_reference(copied, kind):
     report = written(copied(kind))
-    assert report.standing.kind("full") is not None
+    assert report.comparison.kind("full") is not None

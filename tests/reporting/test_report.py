@@ -25,16 +25,16 @@ def test_every_kind_of_run_has_a_page(runs, parse, tmp_path, kind):
     page = parse(report.path)
     assert report.size == len(report.path.read_bytes()) <= LARGEST
     told = json.loads((runs(kind) / "result.json").read_text())["test"]
-    found = report.standing.kind("run").figures.test
+    found = report.comparison.kind("run").figures.test
     assert {name: found[name] for name in told} == pytest.approx(told)
-    metric = report.standing.evaluator.metric
+    metric = report.comparison.evaluator.metric
     shown = [value for name, value in found.items() if value and name.startswith(metric)]
     assert {repr(value) for value in shown} <= set(page.data)
     assert len(page.all("h1")) == 1
     explorers = [one for one in page.all("div") if one.get("class") == "explorer"]
     assert bool(explorers) == (kind in CLUSTERED)
     if kind not in CLUSTERED:
-        assert "Nothing here is in clusters" in page.text
+        assert "No table is clustered" in page.text
 
 
 def test_the_numbers_are_those_that_are_measured(runs, parse, tmp_path):
@@ -51,7 +51,7 @@ def test_the_numbers_are_those_that_are_measured(runs, parse, tmp_path):
         "biases": Accuracy.of(biases.predict(split.test), split.test, learned.item_counts).mse,
         "full": measure(full, run.plan, split.test, learned.item_counts)["mse"],
     }
-    found = {name: report.standing.kind(name).figures.test["mse"] for name in expected}
+    found = {name: report.comparison.kind(name).figures.test["mse"] for name in expected}
     assert found == pytest.approx(expected, rel=1e-9)
     assert {repr(value) for value in found.values()} <= set(parse(report.path).data)
 
@@ -70,7 +70,7 @@ def test_bytes_in_the_page_are_those_of_the_tables(runs, parse, tmp_path):
 
 def test_errors_by_frequency_add_up_to_the_error(runs, tmp_path):
     report = written(runs("cel"), out=tmp_path / "page.html", reference=False)
-    evaluator, own = report.standing.evaluator, report.standing.kind("run").figures
+    evaluator, own = report.comparison.evaluator, report.comparison.kind("run").figures
     for frequency, parts in ((evaluator.items, own.by_items), (evaluator.users, own.by_users)):
         known = [(rows, part) for rows, part in zip(frequency.rows, parts, strict=True) if rows]
         total = sum(rows * part for rows, part in known) / sum(frequency.rows)
@@ -80,8 +80,8 @@ def test_errors_by_frequency_add_up_to_the_error(runs, tmp_path):
 
 def test_targets_of_0_and_1_have_auc_and_log_loss(runs, parse, tmp_path):
     report = written(runs("deepfm"), out=tmp_path / "page.html", reference=False)
-    figures = report.standing.kind("run").figures
-    assert report.standing.evaluator.metric == "auc"
+    figures = report.comparison.kind("run").figures
+    assert report.comparison.evaluator.metric == "auc"
     assert 0 < figures.test["log_loss"] < 2
     assert figures.test["auc"] is not None
     text = parse(report.path).text
@@ -91,8 +91,8 @@ def test_targets_of_0_and_1_have_auc_and_log_loss(runs, parse, tmp_path):
 
 def test_a_run_for_ranking_is_compared_with_popularity(runs, parse, tmp_path):
     report = written(runs("ranking"), out=tmp_path / "page.html", reference=False)
-    assert [one.kind for one in report.standing.compared_models] == ["means", "run"]
-    assert report.standing.kind("means").figures.ranking["users"] > 0
+    assert [one.kind for one in report.comparison.compared_models] == ["means", "run"]
+    assert report.comparison.kind("means").figures.ranking["users"] > 0
     assert "drawn at random" in parse(report.path).text
 
 
@@ -120,8 +120,8 @@ def test_a_run_that_tells_nothing_about_itself_has_a_page_too(tmp_path, parse):
     save_run(tmp_path / "run", log, model, plan, {}, {}, {})
     report = written(tmp_path / "run")
     text = parse(report.path).text
-    assert report.standing.missing == "the run does not say what it was trained and tested on"
-    assert report.standing.missing in text
+    assert report.comparison.missing == "the run does not record its training and test data"
+    assert report.comparison.missing in text
     assert "no record of its training" in text
     assert "3 clusters of items" in text
 
@@ -140,9 +140,9 @@ def test_of_data_that_are_gone_the_page_tells_so(copied, parse, log, tmp_path):
     config["source"]["data"] = str(tmp_path / "gone.csv")
     (folder / "config.json").write_text(json.dumps(config))
     report = written(folder)
-    assert "gone.csv" in report.standing.missing
+    assert "gone.csv" in report.comparison.missing
     assert "gone.csv" in parse(report.path).text
     assert not (folder / "reference.json").exists()
     changed = pl.read_csv(log).slice(1)
     changed.write_csv(tmp_path / "gone.csv")
-    assert "has changed" in written(folder).standing.missing
+    assert "has changed" in written(folder).comparison.missing

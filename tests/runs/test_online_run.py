@@ -94,8 +94,10 @@ def rejected_lines(folder):
 
 def everything(run):
     """All that a run is, in one flat dict."""
-    found = flat({"model": dict(run.model.state_dict()), "trainer": run.trainer.state_dict()})
-    for name, table in run.tables.items():
+    found = flat(
+        {"model": dict(run.model.state_dict()), "trainer": run.learner.trainer.state_dict()}
+    )
+    for name, table in run.learner.tables.items():
         ids = table.ids.ids
         found[name] = (ids.dtype, ids.to_list(), table.counts.tolist(), table.sums.tolist())
     sizes = {name: table.num_embeddings for name, table in run.model.whole_tables.items()}
@@ -202,7 +204,7 @@ def test_predictions_are_those_from_before_and_counts_too(log, tmp_path):
         run.checkpoint()
         known = load_run(tmp_path / "run")
         numbers = known.known.user_ids.encode(frame["user"])
-        assert known.users["id"].to_list() == run.tables["users"].ids.ids.to_list()
+        assert known.users["id"].to_list() == run.learner.tables["users"].ids.ids.to_list()
         again = known.known.__class__(
             numbers,
             known.known.item_ids.encode(frame["item"]),
@@ -231,10 +233,10 @@ def test_ids_of_all_kinds_keep_their_numbers(tmp_path):
         frame = pl.DataFrame({"user": users, "item": users, "target": [1.0] * len(users)})
         run.learn(Events(frame, {"row": number}))
         run.checkpoint()
-        before = run.tables["users"].ids.ids
+        before = run.learner.tables["users"].ids.ids
         run.close()
         run = OnlineRun.resume(tmp_path / "run")
-        known = run.tables["users"].ids
+        known = run.learner.tables["users"].ids
         assert known.ids.dtype == before.dtype
         assert known.ids.to_list() == before.to_list()
         for one in users:
@@ -269,9 +271,9 @@ def test_a_column_of_which_all_is_missing_can_be_kept(log, tmp_path):
         run.learn(Events(frame, {"row": 20}))
         run.checkpoint()
     with OnlineRun.resume(tmp_path / "run") as run:
-        assert len(run.tables["shop"].ids) == 0
+        assert len(run.learner.tables["shop"].ids) == 0
         run.learn(batches(log)[1])
-        assert len(run.tables["shop"].ids) > 5
+        assert len(run.learner.tables["shop"].ids) > 5
 
 
 # Targets.
@@ -296,7 +298,7 @@ def test_targets_that_do_not_fit_are_set_aside(tmp_path):
         run.learn(Events(frame[1:2], {"row": 4}))
         assert (run.events, run.rejected) == (2, 2)
         run.checkpoint()
-        assert run.tables["users"].ids.ids.to_list() == [1, 3]
+        assert run.learner.tables["users"].ids.ids.to_list() == [1, 3]
     lines = rejected_lines(tmp_path / "run")
     assert lines[0]["place"] == "row 2 of the batch after 0 events"
     assert json.loads(lines[0]["raw"]) == {"user": 2, "item": 2, "target": 3.0}

@@ -93,14 +93,14 @@ def test_all_ids_of_a_column_may_be_silent_and_come_again(tmp_path):
             for events in cut(frame):
                 run.learn(events)
                 if run.events == 195:
-                    assert len(run.tables["shop"].ids) == 0
-                    assert run.dropped["shop"] == 3
+                    assert len(run.learner.tables["shop"].ids) == 0
+                    assert run.learner.dropped["shop"] == 3
                     run.checkpoint()
                     assert len(load_run(folder).columns["shop"]) == 0
-            assert run.tables["shop"].counts.tolist() == [20, 20, 20]
+            assert run.learner.tables["shop"].counts.tolist() == [20, 20, 20]
             run.checkpoint()
         with OnlineRun.resume(folder) as run:
-            assert run.tables["shop"].ids.ids.to_list() == ["shop 0", "shop 1", "shop 2"]
+            assert run.learner.tables["shop"].ids.ids.to_list() == ["shop 0", "shop 1", "shop 2"]
 
 
 @pytest.mark.parametrize("kind", WITHOUT_HISTORY)
@@ -108,10 +108,10 @@ def test_all_ids_of_a_column_may_be_silent_and_come_again(tmp_path):
 def test_one_user_and_one_item_may_be_all_that_is_left(tmp_path, kind):
     frame = pl.concat([drifting(100), drifting(1).select(pl.all().repeat_by(100).explode())])
     with learned(tmp_path / "run", kind, frame, IdleTime(40)) as run:
-        assert [len(run.tables[name].ids) for name in ("users", "items")] == [1, 1]
-        assert run.tables["users"].counts.tolist() in ([100], [101])
+        assert [len(run.learner.tables[name].ids) for name in ("users", "items")] == [1, 1]
+        assert run.learner.tables["users"].counts.tolist() in ([100], [101])
         assert np.isfinite(run.learn(cut(drifting(30, start=100))[0]).predictions).all()
-        assert len(run.tables["users"].ids) > 3
+        assert len(run.learner.tables["users"].ids) > 3
 
 
 # What is left.
@@ -119,7 +119,7 @@ def test_one_user_and_one_item_may_be_all_that_is_left(tmp_path, kind):
 
 def half_of(run, rng):
     """Who is to be kept, table by table."""
-    sizes = {name: len(table.ids) for name, table in run.tables.items()}
+    sizes = {name: len(table.ids) for name, table in run.learner.tables.items()}
     return {n: np.flatnonzero(rng.random(size) < 0.5).astype(np.int64) for n, size in sizes.items()}
 
 
@@ -140,17 +140,17 @@ def test_predictions_for_those_who_remain_are_as_if_nothing_had_happened(tmp_pat
     for seed in range(3):
         with learned(tmp_path / str(seed), kind, drifting(240, seed=seed), None) as run:
             kept = half_of(run, np.random.default_rng(seed))
-            old, new = everybody(run.trainer, kept)
+            old, new = everybody(run.learner.trainer, kept)
             before = run.model(old).detach()
             for name, ids in kept.items():
-                run.trainer.keep(name, ids)
+                run.learner.trainer.keep(name, ids)
             torch.testing.assert_close(run.model(new).detach(), before)
 
 
 @pytest.mark.parametrize("kind", ["soft din", "paper din"])
 def test_dropped_items_fall_out_of_histories_and_the_others_stay_in_their_order(tmp_path, kind):
     with learned(tmp_path / "run", kind, drifting(240), None) as run:
-        kept, trainer = half_of(run, np.random.default_rng(0)), run.trainer
+        kept, trainer = half_of(run, np.random.default_rng(0)), run.learner.trainer
         old, new = everybody(trainer, kept)
         before = trainer._with_history(old).history.tolist()
         for name, ids in kept.items():
@@ -162,7 +162,7 @@ def test_dropped_items_fall_out_of_histories_and_the_others_stay_in_their_order(
         assert 0 < sum(map(len, left)) < sum(one >= 0 for some in before for one in some)
         # The same is written for those who only look.
         for name, ids in kept.items():
-            run.tables[name].keep(ids)
+            run.learner.tables[name].keep(ids)
         run.checkpoint()
         items = load_run(tmp_path / "run").model._histories._items
         assert len(items) == (trainer.history.events(range(99)).columns["item"] >= 0).sum()
@@ -176,7 +176,7 @@ def test_to_drop_who_never_comes_again_changes_nothing_for_those_who_do(tmp_path
         learned(tmp_path / "run", kind, first, None) as run,
         learned(tmp_path / "other", kind, first, None) as other,
     ):
-        known = {name: set(table.ids.ids) for name, table in run.tables.items()}
+        known = {name: set(table.ids.ids) for name, table in run.learner.tables.items()}
         ids = {"user": "users", "item": "items"} | (
             {further("shop"): "shop"} if columns_of(kind) else {}
         )
@@ -186,13 +186,15 @@ def test_to_drop_who_never_comes_again_changes_nothing_for_those_who_do(tmp_path
             )
         assert 10 < len(rest) < 150
         kept = {
-            name: np.flatnonzero(run.tables[name].ids.ids.is_in(rest[role].unique().to_list()))
+            name: np.flatnonzero(
+                run.learner.tables[name].ids.ids.is_in(rest[role].unique().to_list())
+            )
             for role, name in ids.items()
         }
         for name, some in kept.items():
-            assert 0 < len(some) < len(run.tables[name].ids)
-            run.trainer.keep(name, some)
-            run.tables[name].keep(some)
+            assert 0 < len(some) < len(run.learner.tables[name].ids)
+            run.learner.trainer.keep(name, some)
+            run.learner.tables[name].keep(some)
         for events in cut(rest, 7):
             assert (
                 run.learn(events).predictions.tolist() == other.learn(events).predictions.tolist()
@@ -207,15 +209,15 @@ def test_what_is_kept_of_those_who_are_left_is_what_they_did(tmp_path, kind):
         {"shop": further("shop")} if columns_of(kind) else {}
     )
     with learned(tmp_path / "run", kind, frame, IdleTime(40)) as run:
-        assert min(run.dropped.values()) > 0
+        assert min(run.learner.dropped.values()) > 0
         first, seen = {}, []  # the row in which each id became known, since it was dropped
-        for name, table in run.tables.items():
+        for name, table in run.learner.tables.items():
             rows = {one: [] for one in table.ids.ids}
             for row, one in enumerate(frame[roles[name]]):
                 rows.setdefault(one, []).append(row)
             counts = dict(zip(table.ids.ids, table.counts.tolist(), strict=True))
             first[name] = {one: rows[one][-count] for one, count in counts.items()}
-            side = run.trainer.sides[name]
+            side = run.learner.trainer.sides[name]
             assert side.counts[: len(counts)].tolist() == list(counts.values())
             if "soft" in kind:
                 continue
@@ -232,7 +234,7 @@ def test_what_is_kept_of_those_who_are_left_is_what_they_did(tmp_path, kind):
                 for row, number in zip(latest, ids.tolist(), strict=True):
                     one = frame[roles[other]][row]
                     there = one is not None and row >= first[other].get(one, 1000)
-                    known = run.tables[other].ids.ids
+                    known = run.learner.tables[other].ids.ids
                     assert number == (known.index_of(one) if there else -1)
                     partners += not there
         assert (partners > 0) == ("soft" not in kind)
@@ -245,8 +247,8 @@ def test_an_id_that_comes_again_is_as_if_it_had_never_been_there(tmp_path):
             gone = drifting(1)
             again = run.learn(Events(gone, {"row": 301}))
             assert (again.user_events.tolist(), again.item_events.tolist()) == ([0], [0])
-            assert run.tables["users"].ids.ids[-1] == gone["user"][0]
-            assert run.tables["users"].counts[-1] == 1
+            assert run.learner.tables["users"].ids.ids[-1] == gone["user"][0]
+            assert run.learner.tables["users"].counts[-1] == 1
 
 
 # Going on.
@@ -265,13 +267,13 @@ def everything(run):
         else:
             found[place] = value
 
-    put((), {"model": dict(run.model.state_dict()), "trainer": run.trainer.state_dict()})
-    for name, table in run.tables.items():
+    put((), {"model": dict(run.model.state_dict()), "trainer": run.learner.trainer.state_dict()})
+    for name, table in run.learner.tables.items():
         moments = None if table.moments is None else table.moments.tolist()
         told = table.counts.tolist(), table.sums.tolist(), moments
         found[name] = (table.ids.ids.dtype, table.ids.ids.to_list(), *told)
     sizes = {name: table.num_embeddings for name, table in run.model.whole_tables.items()}
-    return {**found, "sizes": sizes, "dropped": run.dropped, "offset": run.offset}
+    return {**found, "sizes": sizes, "dropped": run.learner.dropped, "offset": run.offset}
 
 
 @pytest.mark.parametrize(
@@ -292,8 +294,8 @@ def test_stopped_after_every_batch_a_run_drops_the_same_and_comes_to_the_same(
         parts.close()
         parts = OnlineRun.resume(tmp_path / "parts")
         assert everything(parts) == everything(whole)
-    assert min(whole.dropped.values()) > 0
-    assert whole.dropped["users"] > 20
+    assert min(whole.learner.dropped.values()) > 0
+    assert whole.learner.dropped["users"] > 20
     whole.close()
     parts.close()
 
@@ -302,9 +304,9 @@ def test_by_default_nobody_is_dropped_and_nothing_is_held_for_it(tmp_path):
     frame, held = drifting(12_000, alive=40), []
     for after in (None, IdleTime(10**6)):
         with learned(tmp_path / str(after), "soft", frame, after, 1000) as run:
-            assert run.dropped == {"users": 0, "items": 0}
-            assert len(run.tables["users"].ids) > 5_000
-            held.append(run.nbytes)
+            assert run.learner.dropped == {"users": 0, "items": 0}
+            assert len(run.learner.tables["users"].ids) > 5_000
+            held.append(run.learner.nbytes)
             run.checkpoint()
         [folder] = (tmp_path / str(after) / "checkpoints").iterdir()
         state = load_state(folder / "training.safetensors")
@@ -312,7 +314,7 @@ def test_by_default_nobody_is_dropped_and_nothing_is_held_for_it(tmp_path):
     assert held[0]["ids"] + 8 * 10_000 < held[1]["ids"]
     assert [held[0][name] == held[1][name] for name in ("model", "training")] == [True, True]
     with OnlineRun.resume(tmp_path / "None") as run:
-        assert all(table.moments is None for table in run.tables.values())
+        assert all(table.moments is None for table in run.learner.tables.values())
 
 
 @pytest.mark.parametrize(
@@ -329,9 +331,9 @@ def test_where_ids_drift_for_ever_memory_is_bounded_and_errors_are_no_larger(
         with OnlineRun.start(folder, KINDS[kind], evict_after=after) as run:
             for part in cut(frame, 250):
                 metrics.add(run.learn(part))
-                bytes_held.append(sum(run.nbytes.values()))
-                ids_held.append(len(run.tables["users"].ids))
-            dropped = run.dropped["users"]
+                bytes_held.append(sum(run.learner.nbytes.values()))
+                ids_held.append(len(run.learner.tables["users"].ids))
+            dropped = run.learner.dropped["users"]
         assert dropped + ids_held[-1] == frame["user"].n_unique()
         errors.append(metrics.overall()["all"].mse)
         most.append(bytes_held)

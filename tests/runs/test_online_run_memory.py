@@ -12,7 +12,6 @@ from celrec.errors import CelrecError
 from celrec.online.eviction import IdleTime
 from celrec.runs.checkpoint_folder import CheckpointFolder
 from celrec.runs.online_run import OnlineRun
-from celrec.runs.snapshot import snapshot
 from tests.runs.test_online_run import (  # noqa: F401
     KINDS,
     MF,
@@ -65,7 +64,7 @@ def test_ids_are_dropped_alike(log, tmp_path, monkeypatch, kind):  # noqa: F811
     for events in batches(log, 30):
         for run in runs:
             run.learn(events)
-    assert sum(runs[0].dropped.values()) > 10
+    assert sum(runs[0].learner.dropped.values()) > 10
     for run in runs[1:]:
         assert everything(run) == everything(runs[0])
         assert [*map(list, run.seen.events())] == [*map(list, runs[0].seen.events())]
@@ -77,7 +76,7 @@ def test_a_snapshot_of_what_is_in_files_does_not_change(log, tmp_path):  # noqa:
     first, *others = batches(log)
     with OnlineRun.start(tmp_path / "run", MF, memory=0) as run:
         run.learn(first)
-        shown = snapshot(run)
+        shown = run.snapshot()
         before = copy.deepcopy((shown.model.state_dict(), shown.seen.events()))
         for events in others:
             run.learn(events)

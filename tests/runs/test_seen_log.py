@@ -23,7 +23,7 @@ from tests.runs.test_seen_file import pairs_of
 
 def slow_seen(frame, run, latest=1000):
     """By original ids: what each user has seen, of those who were never dropped."""
-    known = [set(run.tables[name].ids.ids) for name in ("users", "items")]
+    known = [set(run.learner.tables[name].ids.ids) for name in ("users", "items")]
     pairs = [pair for pair in frame.select("user", "item").iter_rows() if pair[0] in known[0]]
     kept = []
     for row, (user, item) in enumerate(pairs):
@@ -35,7 +35,10 @@ def slow_seen(frame, run, latest=1000):
 
 def originals(seen, run):
     users, items = seen.events()
-    ids = (run.tables["users"].ids.decode(users), run.tables["items"].ids.decode(items))
+    ids = (
+        run.learner.tables["users"].ids.decode(users),
+        run.learner.tables["items"].ids.decode(items),
+    )
     return list(zip(*(part.to_list() for part in ids), strict=True))
 
 
@@ -43,7 +46,7 @@ def originals(seen, run):
 def test_an_online_run_keeps_what_users_have_seen_however_often_it_stops(
     tmp_path, kind, monkeypatch
 ):
-    monkeypatch.setattr(online_run, "_SEEN", 6)
+    monkeypatch.setattr(online_run, "LATEST_SEEN", 6)
     frame = drifting(200)
     run = OnlineRun.start(tmp_path / "run", KINDS[kind], columns_of(kind))
     for number, events in enumerate(cut(frame)):
@@ -55,7 +58,7 @@ def test_an_online_run_keeps_what_users_have_seen_however_often_it_stops(
     expected = slow_seen(frame, run, 6)
     assert originals(run.seen, run) == expected
     assert 50 < len(expected) < 200
-    assert run.nbytes["seen"] == run.seen.nbytes
+    assert run.learner.nbytes["seen"] == run.seen.nbytes
     run.checkpoint()
     assert originals(load_run(tmp_path / "run", seen=True).seen, run) == expected
     run.close()
@@ -221,9 +224,9 @@ def test_at_present_a_user_has_seen_all_that_was_learned(tmp_path, kind):
         for events in cut(frame):
             run.learn(events)
         run.checkpoint()
-        users = torch.arange(-1, len(run.tables["users"].ids))
+        users = torch.arange(-1, len(run.learner.tables["users"].ids))
         live, loaded = (
-            run.trainer.query_batch(users),
+            run.learner.trainer.query_batch(users),
             load_run(tmp_path / "run").model.query_batch(users),
         )
         assert live.item.tolist() == loaded.item.tolist() == [-1] * len(users)
@@ -232,9 +235,9 @@ def test_at_present_a_user_has_seen_all_that_was_learned(tmp_path, kind):
             assert live.history is loaded.history is None
             return
         assert live.history.tolist() == loaded.history.tolist()
-        ids = run.tables["items"].ids
+        ids = run.learner.tables["items"].ids
         assert live.history[0].tolist() == [-1] * 20
         for user, history in enumerate(live.history[1:].tolist()):
-            who = run.tables["users"].ids.decode([user])[0]
+            who = run.learner.tables["users"].ids.decode([user])[0]
             items = frame.filter(pl.col("user") == who)["item"].to_list()[-20:]
             assert ids.decode([item for item in history if item >= 0]).to_list() == items

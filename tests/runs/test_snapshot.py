@@ -10,7 +10,6 @@ from celrec.inference.top_k import TopK
 from celrec.online.eviction import IdleTime
 from celrec.runs.online_run import OnlineRun
 from celrec.runs.run_folder import load_run
-from celrec.runs.snapshot import snapshot
 from celrec.streams.events import Events
 
 
@@ -49,7 +48,7 @@ def test_a_snapshot_answers_as_a_checkpoint_of_that_moment_whatever_is_learned_l
         for seed in range(3):
             run.learn(events(seed))
         run.checkpoint()
-        taken = snapshot(run)
+        taken = run.snapshot()
         expected = answers(load_run(tmp_path / "run", seen=True))
         frames = copy.deepcopy((taken.users, taken.items))
         for seed in range(3, 9):
@@ -67,12 +66,12 @@ def test_a_snapshot_survives_that_ids_are_dropped(tmp_path, monkeypatch):
     plan = PLANS["default"]
     with OnlineRun.start(tmp_path / "run", plan, evict_after=IdleTime(50)) as run:
         run.learn(events(0))
-        taken = snapshot(run)
+        taken = run.snapshot()
         before = answers(taken)
         shown = taken.users.clone()
         for seed in range(1, 6):
             run.learn(events(seed, rows=120, users=4))
-        assert sum(run.dropped.values())
+        assert sum(run.learner.dropped.values())
         after = answers(taken)
     np.testing.assert_array_equal(before.items, after.items)
     assert taken.users.equals(shown)
@@ -82,7 +81,7 @@ def test_further_columns_are_copied_too(tmp_path):
     plan = Plan(embedding="cel-lite", compression="8", model="deepfm", loss="cross-entropy")
     with OnlineRun.start(tmp_path / "run", plan, ["shop"]) as run:
         run.learn(events(0, columns=["shop"]))
-        taken = snapshot(run)
+        taken = run.snapshot()
         weight = {name: table.clone() for name, table in taken.model.state_dict().items()}
         run.learn(events(1, columns=["shop"]))
     assert list(taken.columns) == ["shop"]

@@ -27,7 +27,10 @@ def event(number, user="sent"):
 
 def users_of(folder):
     with OnlineRun.resume(folder) as run:
-        ids, counts = run.tables["users"].ids.ids.to_list(), run.tables["users"].counts.tolist()
+        ids, counts = (
+            run.learner.tables["users"].ids.ids.to_list(),
+            run.learner.tables["users"].counts.tolist(),
+        )
     return dict(zip(ids, counts, strict=True))
 
 

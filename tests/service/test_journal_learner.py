@@ -9,7 +9,6 @@ from celrec.config.plan import Plan
 from celrec.online.eviction import IdleTime
 from celrec.runs.following import Pace
 from celrec.runs.online_run import OnlineRun
-from celrec.runs.snapshot import snapshot
 from celrec.service.learning import JournalLearner
 from celrec.service.version import Versions
 from celrec.streams.events import Events
@@ -36,7 +35,7 @@ def test_times_of_any_unit_become_those_of_the_run(tmp_path, ticks):
     with OnlineRun.start(tmp_path / "run", PLAN, evict_after=IdleTime.parse("90d")) as run:
         run.learn(Events(frame, {}))
         journal = Journal(tmp_path / "run" / "journal")
-        learner = JournalLearner(run, journal, Versions(snapshot(run)), Pace(10))
+        learner = JournalLearner(run, journal, Versions(run.snapshot()), Pace(10))
         journal.append(lines(NOW, NOW * 10**3, NOW * 10**6, NOW * 10**9), 4)
         learner.start()
         learner.stop()
@@ -49,7 +48,7 @@ def test_times_of_any_unit_become_those_of_the_run(tmp_path, ticks):
 def test_what_is_learned_is_published_and_kept(tmp_path):
     with OnlineRun.start(tmp_path / "run", PLAN) as run:
         journal = Journal(tmp_path / "run" / "journal")
-        versions = Versions(snapshot(run))
+        versions = Versions(run.snapshot())
         learner = JournalLearner(run, journal, versions, Pace(2, checkpoint_every=3))
         journal.append(lines(*range(7)), 7)
         assert learner.waiting == 7
@@ -69,7 +68,7 @@ def test_what_is_learned_is_published_and_kept(tmp_path):
 def test_far_targets_do_not_spoil_what_was_learned(tmp_path):
     with OnlineRun.start(tmp_path / "run", PLAN) as run:
         journal = Journal(tmp_path / "run" / "journal")
-        learner = JournalLearner(run, journal, Versions(snapshot(run)), Pace(64))
+        learner = JournalLearner(run, journal, Versions(run.snapshot()), Pace(64))
         random = np.random.default_rng(0)
         for _ in range(40):
             targets = random.choice([1e6, -1e6, 1.0, 0.0], 50)

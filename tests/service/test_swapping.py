@@ -11,7 +11,6 @@ import pytest
 from celrec.config.plan import Plan
 from celrec.runs.online_run import OnlineRun
 from celrec.runs.run_folder import load_run
-from celrec.runs.snapshot import snapshot
 from celrec.service.messages import RecommendRequest
 from celrec.service.version import Versions
 from celrec.streams.events import Events
@@ -92,7 +91,7 @@ def test_no_answer_is_of_a_half_learned_state(tmp_path, preset):
             run.learn(Events(frame, {"step": step}))
 
         learn(0)
-        versions = Versions(snapshot(run))
+        versions = Versions(run.snapshot())
 
         def ask():
             try:
@@ -110,7 +109,7 @@ def test_no_answer_is_of_a_half_learned_state(tmp_path, preset):
         for step in range(1, 25):
             learn(step)
             run.checkpoint()
-            versions.publish(snapshot(run))
+            versions.publish(run.snapshot())
             number = versions.current.number
             loaded = Versions(load_run(tmp_path / "run", seen=True)).current.recommend(wanted)
             expected[number] = [

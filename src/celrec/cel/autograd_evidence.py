@@ -110,7 +110,6 @@ class AutogradEvidence(Evidence):
 
     def _batches(self, members: Tensor | None = None) -> Iterable[Any]:
         """The batches, or if only these members matter, at least those that contain them."""
-        del members
         return self._window if self._data is None else self._data
 
     def _samples(self) -> Iterator[tuple[Any, Tensor, Tensor]]:

@@ -28,7 +28,6 @@ class Evidence(ABC):
         If so, gradients and losses are those of this rank's ids, and every rank has to make the
         same calls.
         """
-        del members
         return WHOLE
 
     @abstractmethod
@@ -56,7 +55,6 @@ class Evidence(ABC):
 
     def partners(self, members: Tensor) -> Tensor:
         """The mean vector of the users (or items) that each of these ids interacted with."""
-        del members
         raise CelrecError(
             "method 'user-2-means' needs to know the partners of an id, which "
             f"{type(self).__name__} does not know; choose another split method"

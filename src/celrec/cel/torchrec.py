@@ -146,7 +146,6 @@ class ClusterCollisionModule(ManagedCollisionModule):  # type: ignore[misc]  # n
         device: torch.device | None = None,
     ) -> NoReturn:
         """Not supported: rows of clusters are not sharded."""
-        del output_segments, device
         raise CelrecError(
             f"output_id_range {output_id_range}: clustered tables are not sharded by row; they are "
             "small enough for table-wise or data-parallel sharding"

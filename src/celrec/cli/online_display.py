@@ -33,15 +33,16 @@ class Status:
     def as_dict(self) -> dict[str, Any]:
         """All of them, ready for JSON."""
         run, seconds = self._run, time.monotonic() - self._begun
+        learner = run.learner
         return {
             "events": run.events,
             "rejected": run.rejected,
             "late": run.late,
             "events_per_second": (run.events - self._first) / max(seconds, 1e-9),
-            "ids": run.known,
-            "dropped": run.dropped,
-            "rows": run.rows,
-            "bytes": {**run.nbytes, "mapped": run.mapped, **_resident()},
+            "ids": learner.known,
+            "dropped": learner.dropped,
+            "rows": learner.rows,
+            "bytes": {**learner.nbytes, "mapped": run.mapped, **_resident()},
             "overall": _by_slice(self._metrics.overall()),
         }
 

@@ -161,8 +161,8 @@ def report(
         typer.echo(json.dumps(written.as_dict()))
         return
     console = Console(highlight=False, soft_wrap=True, markup=False)
-    if written.standing.missing:
-        console.print(f"nothing was measured on test data: {written.standing.missing}")
+    if written.comparison.missing:
+        console.print(f"nothing was measured on test data: {written.comparison.missing}")
     console.print(f"{written.path}  ({written.size / 1000:,.0f} kB)")
 
 

@@ -54,7 +54,6 @@ class Histories:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Histories:
         """Return the object itself, which is immutable."""
-        del memo
         return self
 
     def at_rows(self, rows: NDArray[np.integer], length: int) -> NDArray[np.int32]:

@@ -81,6 +81,16 @@ class Interactions:
     num_users: int = field(default=-1)
     num_items: int = field(default=-1)
 
+    @classmethod
+    def without_rows(
+        cls, user_ids: IdMap, item_ids: IdMap, columns: Mapping[str, IdMap], **sizes: Any
+    ) -> Interactions:
+        """A log that holds the ids only, which other logs are read `like`."""
+        none = np.empty(0, np.int32)
+        more = {name: IdColumn(none, ids) for name, ids in columns.items()}
+        target = none.astype(np.float32)
+        return cls(none, none, target, None, user_ids, item_ids, columns=more, **sizes)
+
     def __post_init__(self) -> None:
         # A stream may share the maps and let them grow; the sizes of this log do not change.
         if self.num_users < 0:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from celrec.data.columns import Columns, further
 from celrec.data.delimited import Delimited
 from celrec.data.text_source import Block, Progress
-from celrec.errors import CelrecError
+from celrec.errors import CelrecError, first_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class TableLog:
         try:
             schema = frame.collect_schema()
         except pl.exceptions.PolarsError as error:
-            raise CelrecError(f"{name}: damaged parquet file ({_first_line(error)})") from error
+            raise CelrecError(f"{name}: damaged parquet file ({first_line(error)})") from error
         self.name = name
         self.columns = columns.resolve(schema.names(), name)
         roles = self.columns.roles()
@@ -85,14 +85,14 @@ class TableLog:
 
     def batches(self, drop_invalid: bool) -> Iterator[Batch]:
         """The rows in order."""
-        del drop_invalid  # tables have no malformed rows, only nulls, which the reader handles
+        # Tables have no malformed rows, only nulls, which the reader handles.
         start = 0
         try:
             for frame in self._frame.collect_batches(chunk_size=_BATCH_ROWS, maintain_order=True):
                 yield Batch(frame, partial(self._locate, start))
                 start += len(frame)
         except pl.exceptions.PolarsError as error:
-            raise CelrecError(f"{self.name}: cannot read ({_first_line(error)})") from error
+            raise CelrecError(f"{self.name}: cannot read ({first_line(error)})") from error
 
     def _locate(self, start: int, row: int) -> tuple[str, dict[str, str]]:
         values = self._raw.slice(start + row, 1).collect().row(0, named=True)
@@ -105,10 +105,6 @@ class TableLog:
         if dtype.is_numeric() or dtype in (pl.Boolean, pl.String, pl.Null):
             return pl.col(column).cast(pl.Float32, strict=False)
         raise CelrecError(f"{self.name}: column {column!r} is {dtype}, not a number; cast it")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
 
 
 class TextLog:

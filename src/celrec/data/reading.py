@@ -18,7 +18,7 @@ from celrec.data.interactions import IdColumn, Interactions
 from celrec.data.raw_log import Batch, RawLog, TableLog, TextLog
 from celrec.data.tables import Table, as_polars
 from celrec.data.text_source import Progress, TextSource
-from celrec.errors import CelrecError
+from celrec.errors import CelrecError, first_line
 from celrec.runtime.growing_arrays import GrowingArray
 
 _NO_TIME = np.iinfo(np.int64).min
@@ -257,8 +257,7 @@ def read_id_file(path: str | Path) -> pl.Series:
     except OSError as error:
         raise CelrecError(f"{path}: cannot be read ({error.strerror})") from error
     except (pl.exceptions.PolarsError, UnicodeDecodeError) as error:
-        problem = str(error).partition("\n")[0]
-        raise CelrecError(f"{path}: cannot be read as ids ({problem})") from error
+        raise CelrecError(f"{path}: cannot be read as ids ({first_line(error)})") from error
     ids = frame.to_series(0) if frame.width else pl.Series([], dtype=pl.String)
     if ids.dtype == pl.String:
         ids = ids.filter(ids != "")

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from celrec.data import replay_kernels as kernels
-from celrec.errors import CelrecError
+from celrec.errors import CelrecError, first_line
 from celrec.runtime.growing_arrays import GrowingRows
 from celrec.runtime.memory_budget import MemoryBudget
 
@@ -307,8 +307,7 @@ def _allocating(ids: int) -> Iterator[None]:
     except CelrecError:  # a file could not grow
         raise
     except _TOO_LARGE as error:
-        reason = str(error).partition("\n")[0]
         raise CelrecError(
-            f"ids: not enough memory for {ids:,} of them ({reason}); number ids densely, or pass "
-            "a `budget` with a folder on a disk with enough space"
+            f"ids: not enough memory for {ids:,} of them ({first_line(error)}); number ids "
+            "densely, or pass a `budget` with a folder on a disk with enough space"
         ) from error

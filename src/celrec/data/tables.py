@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
-from celrec.errors import CelrecError
+from celrec.errors import CelrecError, first_line
 
 Table: TypeAlias = Any
 """A polars DataFrame or LazyFrame, a pandas DataFrame, an Arrow table, or a dict of columns."""
@@ -61,8 +61,9 @@ def as_polars(table: Table, argument: str) -> pl.DataFrame | pl.LazyFrame:
     except ImportError as error:
         raise CelrecError(f"{argument}: pyarrow is needed to read this pandas table") from error
     except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
-        problem = str(error).partition("\n")[0]
-        raise CelrecError(f"{argument}: cannot turn this table into columns ({problem})") from error
+        raise CelrecError(
+            f"{argument}: cannot turn this table into columns ({first_line(error)})"
+        ) from error
     raise CelrecError(
         f"{argument}: expected a path or a polars, pandas or Arrow table, "
         f"got {type(table).__name__}"

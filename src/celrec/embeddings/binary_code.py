@@ -149,7 +149,6 @@ class BinaryCodeEmbedding(Embedding):
 
     def memory(self, *, training: bool = False) -> Memory:
         """The rows, and the stored numbers if there are any."""
-        del training
         return Memory(self.weight.nbytes, 0 if self.number is None else self.number.nbytes)
 
     def _fit(self, length: int) -> None:

@@ -104,7 +104,6 @@ class CompositionalEmbedding(Embedding):
         return flat.view(*ids.shape, self.embedding_dim)
 
     def memory(self, *, training: bool = False) -> Memory:
-        del training
         return Memory(sum(table.nbytes for table in self.tables), 0)
 
     def extra_repr(self) -> str:

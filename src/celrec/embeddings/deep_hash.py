@@ -113,7 +113,6 @@ class DeepHashEmbedding(Embedding):
 
     def memory(self, *, training: bool = False) -> Memory:
         """The network; hashes are computed and not stored."""
-        del training
         return Memory(sum(parameter.nbytes for parameter in self.parameters()), 0)
 
     def extra_repr(self) -> str:

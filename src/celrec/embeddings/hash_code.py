@@ -85,5 +85,4 @@ class HashCodeEmbedding(SharedRows):
 
     def memory(self, *, training: bool = False) -> Memory:
         """The rows, and the row number of every id; the network is not needed any more."""
-        del training
         return Memory(self.weight.nbytes, self.row.nbytes)

@@ -120,7 +120,6 @@ class MixedEmbedding(SharedRows):
         self.num_embeddings = length - 1
 
     def memory(self, *, training: bool = False) -> Memory:
-        del training
         return Memory(self.weight.nbytes, self.row.nbytes)
 
     def extra_repr(self) -> str:

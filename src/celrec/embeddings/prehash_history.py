@@ -180,7 +180,6 @@ class HistoryPreHashEmbedding(Embedding):
 
     def memory(self, *, training: bool = False) -> Memory:
         """The rows; as index the histories, the anchors, the partner table and the network."""
-        del training
         total = sum(tensor.nbytes for tensor in (*self.parameters(), *self.buffers()))
         return Memory(self.weight.nbytes, total - self.weight.nbytes)
 

@@ -90,7 +90,6 @@ class RobeEmbedding(Embedding):
         self._grow_ids(num_embeddings)
 
     def memory(self, *, training: bool = False) -> Memory:
-        del training
         return Memory(self.weight.nbytes, 0)
 
     def extra_repr(self) -> str:

@@ -87,7 +87,6 @@ class TensorTrainEmbedding(Embedding):
         return torch.bmm(product, third).view(*ids.shape, self.embedding_dim)
 
     def memory(self, *, training: bool = False) -> Memory:
-        del training
         return Memory(sum(core.nbytes for core in self.cores), 0)
 
     def extra_repr(self) -> str:

@@ -95,7 +95,6 @@ class TreeEmbedding(FullEmbedding):
     @torch.no_grad()
     def adapt(self, optimizer: Optimizer | None = None) -> None:
         """Alternate a few times: nearest centre of each leaf, best centres, best root."""
-        del optimizer  # leaves do not change
         leaves, count = self.weight[:-1], len(self.centre)
         if not bool(self.centre.any()):  # no start was drawn yet
             self.draw_centres(torch.Generator().manual_seed(0))

@@ -1,7 +1,8 @@
-"""Events and ids as people have them."""
+"""Tables of events and ids, as callers give them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -20,7 +21,7 @@ _PREDICTION = "prediction"
 
 
 class Names(NamedTuple):
-    """What columns are called; None where the name is to be guessed."""
+    """The names of columns by role; None for a name that is guessed."""
 
     user: str | None = None
     item: str | None = None
@@ -29,9 +30,15 @@ class Names(NamedTuple):
     columns: tuple[str, ...] = ()
     """Further columns of ids."""
 
+    @classmethod
+    def of_reading(cls, reading: Mapping[str, Any]) -> Names:
+        """The names that a run records, as `EventTable.reading` gives them."""
+        roles = {role: reading.get(role) for role in ROLES}
+        return cls(**roles, columns=tuple(reading.get("columns", ())))
+
 
 class EventTable:
-    """A table, a path or a log, of which columns have names that were given, now or before.
+    """A table, a path or a log, with the names of its columns.
 
     >>> table = EventTable({"who": [1, 2], "item": ["a", "b"], "rating": [3, None]}, Names("who"))
     >>> table.pairs(read({"user": [2, 3], "item": ["a", "c"]})).user
@@ -41,7 +48,7 @@ class EventTable:
     def __init__(
         self, source: str | Path | Table, names: Names, before: Names | None = None
     ) -> None:
-        """Names that are not given now are as they were `before`, if there are such columns."""
+        """Missing names are those of `before`, if the table has such columns."""
         self.source, self.kind = source, TableKind.of(source)
         self._path = source if isinstance(source, str | Path) else None
         self._frame: pl.DataFrame | None = None
@@ -52,7 +59,7 @@ class EventTable:
     def interactions(
         self, *, need_target: bool = False, drop_invalid: bool = False
     ) -> Interactions:
-        """All events, with ids of their own."""
+        """All events, with an id map of their own."""
         if isinstance(self.source, Interactions):
             return self.source
         source = self._path if self._frame is None else self._frame
@@ -60,11 +67,11 @@ class EventTable:
 
     @property
     def reading(self) -> dict[str, Any]:
-        """The names, as `celrec.read` is told of them, ready for JSON."""
+        """The names as keyword arguments of `celrec.read`, ready for JSON."""
         return {**self.names._asdict(), "columns": list(self.names.columns)}
 
     def pairs(self, known: Interactions) -> Interactions:
-        """All events in the ids that are `known`, whatever their targets are."""
+        """All events with the ids of `known`; targets are ignored."""
         frame, names = self._frame, self.names
         if frame is None:
             frame, names = self.interactions().to_frame(), Names(columns=self.names.columns)
@@ -74,7 +81,7 @@ class EventTable:
         return read(frame, **EventTable(frame, names).reading, like=known)
 
     def predicted(self, predictions: pl.Series) -> Table:
-        """The table with one more column; a polars one of a path or a log."""
+        """The table with a column of predictions; a polars table for a path or a log."""
         if isinstance(self.source, str | Path | Interactions):
             return self.interactions().to_frame().with_columns(predictions.alias(_PREDICTION))
         if self.kind is TableKind.LAZY and self._frame is not None:
@@ -82,7 +89,7 @@ class EventTable:
         return with_column(self.source, _PREDICTION, predictions)
 
     def __len__(self) -> int:
-        """How many rows a table has that was given; 1 at least of a path, to be found out."""
+        """The number of rows of a table; 1 for a path, which is not read yet."""
         if isinstance(self.source, Interactions):
             return len(self.source)
         return 1 if self._frame is None else len(self._frame)
@@ -102,7 +109,7 @@ OneOrMany: TypeAlias = int | str | Ids
 
 
 def requested_ids(argument: str, given: OneOrMany) -> pl.Series:
-    """The ids that are given, one or many, as a column.
+    """One id or many as a column.
 
     >>> requested_ids("users", "ann").to_list(), requested_ids("users", [7, 8]).to_list()
     (['ann'], [7, 8])

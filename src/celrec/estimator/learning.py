@@ -1,11 +1,11 @@
-"""What the estimator does with a run: learn more, save, load, evaluate."""
+"""The state of an estimator: learning more, saving, loading and evaluation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,21 +14,25 @@ from celrec.config.plan import Plan
 from celrec.data.columns import further
 from celrec.data.interactions import Interactions
 from celrec.data.reading import read
-from celrec.errors import CelrecError
+from celrec.data.tables import TableKind
+from celrec.errors import CelrecError, first_line
+from celrec.estimator.events import Names
 from celrec.evaluation.comparison import measure
 from celrec.evaluation.ranking import Ranking, relevant_from
 from celrec.inference.top_k import TopK
 from celrec.runs.checkpoint_folder import CheckpointFolder
+from celrec.runs.following import requested_settings, stream_source
 from celrec.runs.online_learner import OnlineLearner
-from celrec.runs.run_folder import Run, load_run
+from celrec.runs.online_run import OnlineRun
+from celrec.runs.run_folder import Run, keep_run, load_run
 from celrec.runs.seen_log import LATEST_SEEN, SeenLog, seen_in
 from celrec.streams.events import Offset
 
 
 def learn_events(learner: OnlineLearner, log: Interactions, options: Mapping[str, Any]) -> None:
-    """Learn a log in the order of time, if there are times; before that, see whether it fits.
+    """Learn a log in chronological order, if it has timestamps, after checking that it fits.
 
-    `options` are what was asked for, so that all else in the plan was picked.
+    `options` are those that were given; the others in the plan were picked.
     """
     plan = learner.plan
     _check(plan, log, options)
@@ -40,7 +44,7 @@ def learn_events(learner: OnlineLearner, log: Interactions, options: Mapping[str
 
 
 def _check(plan: Plan, log: Interactions, options: Mapping[str, Any]) -> None:
-    """Complain about events that the plan is not for."""
+    """Raise an error for events that the plan is not for."""
     if plan.positive is not None:
         return
     if plan.negatives and "negatives" not in options:
@@ -55,44 +59,81 @@ def _check(plan: Plan, log: Interactions, options: Mapping[str, Any]) -> None:
 
 
 def _in_order(log: Interactions) -> pl.DataFrame:
-    """Events in the order of time, with columns as in `Events`."""
+    """Events in chronological order, with columns as in `Events`."""
     if log.timestamp is not None:
         log = log[np.argsort(log.timestamp, kind="stable")]
     return log.to_frame().rename({name: further(name) for name in log.columns})
 
 
-class SavedEstimator(NamedTuple):
-    """What a folder holds."""
+@dataclass(slots=True)
+class Fitted:
+    """What an estimator has learned, and what it goes on from."""
 
-    run: Run
-    learner: OnlineLearner | None
-    """What can go on to learn, if anything can."""
-    offset: Offset | None
-    """Where a source of events goes on that was read before."""
-    notes: Mapping[str, Any]
+    names: Names
+    """The columns of the tables that it learned from."""
+    kind: TableKind
+    """The kind of these tables, and of answers."""
+    options: Mapping[str, Any]
+    """The options that were given; all others were picked from the data."""
+    picked: str
+    """What was picked, and why."""
+    run: Run | None = None
+    """None after a learner has learned more, until it is asked for."""
+    learner: OnlineLearner | None = None
+    """None if it cannot learn further events."""
+    source: dict[str, Any] = field(default_factory=dict)
+    """The source of events that an online run notes; empty if it was not in a folder yet."""
+    offset: Offset | None = None
+    """The position in that source."""
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    """What `celrec online` notes besides."""
 
+    def current_run(self) -> Run:
+        """The model as it is now, with its ids."""
+        if self.run is None:
+            assert self.learner is not None  # noqa: S101  (one of them is always there)
+            learned = {"events": self.learner.events, "rejected": 0, "late": 0}
+            self.run = self.learner.run(self.source, learned)
+        return self.run
 
-def load_estimator(path: str | Path) -> SavedEstimator:
-    """Read the folder of a run that was trained, or of one that learns online.
+    def save(self, path: str | Path) -> None:
+        """Write a run folder; an online run if it can learn further events."""
+        run = self.current_run()
+        if self.learner is None:
+            keep_run(path, run)
+            return
+        source = self.source
+        if not source:
+            requested = requested_settings(run.plan, self.names._asdict())
+            source = stream_source(requested, run.plan, Path(path).resolve().name)
+            source = {"options": self.options, "picked": self.picked, **source}
+        OnlineRun.keep(path, self.learner, source, offset=self.offset, notes=self.notes)
 
-    The latter may go on meanwhile: what is read is its latest checkpoint.
-    """
-    place = Path(path)
-    found = CheckpointFolder(place).latest()
-    if found is None:
-        return SavedEstimator(load_run(place, seen=True), None, None, {})
-    run = load_run(found.folder)
-    try:
-        seen = SeenLog.resume(place, found.about.get("seen"), run.known, LATEST_SEEN).seen
-        learner, notes = OnlineLearner.load(found.folder, run, seen)
-        offset = found.about["offset"]
-    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        problem = str(error).partition("\n")[0]
-        raise CelrecError(
-            f"{path}: does not fit this version of celrec ({problem}); load it with the one that "
-            "wrote it"
-        ) from error
-    return SavedEstimator(learner.run(run.source, run.result), learner, offset, notes)
+    @classmethod
+    def load(cls, path: str | Path) -> Fitted:
+        """Read a run folder, or the latest checkpoint of an online run, even of one that runs."""
+        place, learner, offset = Path(path), None, None
+        notes: dict[str, Any] = {}
+        found = CheckpointFolder(place).latest()
+        if found is None:
+            run = load_run(place, seen=True)
+        else:
+            run = load_run(found.folder)
+            try:
+                seen = SeenLog.resume(place, found.about.get("seen"), run.known, LATEST_SEEN).seen
+                learner, notes = OnlineLearner.load(found.folder, run, seen)
+                offset = found.about["offset"]
+            except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+                raise CelrecError(
+                    f"{path}: does not fit this version of celrec ({first_line(error)}); load it "
+                    "with the one that wrote it"
+                ) from error
+            run = learner.run(run.source, run.result)
+        source = run.source
+        options = source.get("options", asdict(run.plan))
+        picked = source.get("picked", "nothing was picked: the run was trained by other means")
+        names = Names.of_reading(source.get("reading", {}))
+        return cls(names, TableKind.POLARS, options, picked, run, learner, source, offset, notes)
 
 
 def evaluate(
@@ -103,11 +144,11 @@ def evaluate(
     relevant: float | None = None,
     learned: Interactions | None = None,
 ) -> dict[str, Any]:
-    """Errors of predictions for a log and, with `k`, how good the best k items are; for JSON.
+    """Metrics of predictions for a log and, with `k`, of the top-k recommendations; for JSON.
 
-    The log is one that the plan has `prepared`. Users like what has a target from `relevant` on;
-    see `relevant_from` if it is None. They have seen what was `learned`, if that is given, else
-    what the run says.
+    The log is one that the plan has `prepared`. Items with a target from `relevant` on are
+    relevant; by default as `relevant_from` decides. Users have seen what was `learned`, if that is
+    given, else what the run records.
     """
     events = read(log.to_frame(), like=run.known, columns=list(run.known.columns))
     counts = run.items.get_column("interactions").to_numpy()
@@ -125,7 +166,7 @@ def evaluate(
 def _rank(
     run: Run, test: Interactions, learned: Interactions | None, k: int, relevant: float | None
 ) -> dict[str, Any]:
-    """The `Ranking` of what a run recommends, in all slices."""
+    """The ranking metrics of a run's recommendations, in all slices."""
     seen = run.seen
     if learned is not None:
         seen = seen_in(read(learned.to_frame(), like=run.known))

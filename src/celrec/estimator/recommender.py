@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,32 +14,29 @@ from celrec.config.picking import check_options, pick
 from celrec.config.plan import LITE, Plan
 from celrec.data.id_map import Ids
 from celrec.data.split import Split
-from celrec.data.tables import Table, TableKind
+from celrec.data.tables import Table
 from celrec.errors import CelrecError
-from celrec.estimator.events import ROLES, EventTable, Names, OneOrMany, requested_ids
-from celrec.estimator.learning import evaluate, learn_events, load_estimator
+from celrec.estimator.events import EventTable, Names, OneOrMany, requested_ids
+from celrec.estimator.learning import Fitted, evaluate, learn_events
 from celrec.evaluation.comparison import training_result
 from celrec.inference.clusters import cluster_summary
 from celrec.inference.explanation import Explainer, Explanation, Id
 from celrec.inference.top_items import TopItems
 from celrec.offline.fitting import fit
-from celrec.runs.following import asked_of, stream_source
 from celrec.runs.online_learner import OnlineLearner
-from celrec.runs.online_run import OnlineRun
-from celrec.runs.run_folder import Run, keep_run, trained_run
-from celrec.streams.events import Offset
+from celrec.runs.run_folder import Run, trained_run
 
 
 class Recommender:
     """Learns from a table of events with original ids, and recommends.
 
-    Tables are polars (also lazy), pandas or Arrow ones, dicts of columns, paths of csv, tsv or
-    parquet files, or `Interactions`. Columns of users, items, targets and times are guessed from
-    common names, or named as `celrec.read` has it; names that were given once hold for later
-    tables too. Targets are ratings, 0 and 1, or none at all, where a log tells only what happened.
-    Answers are tables of the kind that was learned from, a polars one if that was none.
+    A table is a polars (also lazy), pandas or Arrow table, a dict of columns, the path of a csv,
+    tsv or parquet file, or `Interactions`. The columns of users, items, targets and times are
+    guessed from common names unless they are named; later tables may have the same names. Targets
+    are ratings, or 0 and 1; a table without targets is implicit feedback. Results are tables of
+    the kind that was learned from; polars tables for paths and `Interactions`.
 
-    What is not given, or None, is picked from the data, as `picked` says, or has the default of
+    An option that is None is picked from the data, as `picked` says, or has the default of
     `celrec.Plan`. The same seed gives the same result.
 
     Args:
@@ -116,33 +112,35 @@ class Recommender:
         options = given_plan_options(locals())
         check_options(options)
         self._options = options
-        self._told = ""
-        self._run: Run | None = None
-        self._learner: OnlineLearner | None = None
-        self._source: dict[str, Any] = {}
-        self._offset: Offset | None = None
-        self._notes: Mapping[str, Any] = {}
-        self._names: Names | None = None
-        self._kind = TableKind.POLARS
+        self._state: Fitted | None = None
         self._tops: dict[str, TopItems] = {}
 
     def __repr__(self) -> str:
-        if self._run is None and self._learner is None:
+        if self._state is None:
             return "Recommender(not fitted)"
-        run, plan = self._known(), self.plan
+        run, plan = self.run, self.plan
         sizes = f"{len(run.users):,} users, {len(run.items):,} items"
         return f"Recommender({plan.model}, {plan.embedding}, {sizes})"
 
     @property
     def plan(self) -> Plan:
-        """What is trained."""
-        return self._known().plan
+        """The plan of the trained model."""
+        return self.run.plan
 
     @property
     def picked(self) -> str:
-        """What was picked from the data, and why."""
-        self._known()
-        return self._told
+        """The options that were picked from the data, and why."""
+        return self._fitted().picked
+
+    @property
+    def run(self) -> Run:
+        """The trained model as it is now, with its ids and its plan."""
+        return self._fitted().current_run()
+
+    @property
+    def learner(self) -> OnlineLearner | None:
+        """The online learner, which `partial_fit` trains further; None if there is none."""
+        return self._fitted().learner
 
     def fit(
         self,
@@ -155,35 +153,28 @@ class Recommender:
         columns: Sequence[str] = (),
         drop_invalid: bool = False,
     ) -> Recommender:
-        """Learn from all events of a table; what was learned before is forgotten.
+        """Train a new model on all events of a table.
 
-        A tenth of the events chooses the number of steps, then all are learned anew.
-        `columns` names further columns of ids, for networks. A row without a user, an item or a
-        finite target is an error, or left out with `drop_invalid`.
+        Early stopping on a tenth of the events chooses the number of steps; the model is then
+        trained anew on all of them. `columns` names further columns of ids, for networks. A row
+        without a user, an item or a finite target is an error, or dropped with `drop_invalid`.
         """
         events = EventTable(table, Names(user, item, target, time, tuple(columns)))
         log = events.interactions(drop_invalid=drop_invalid)
-        plan, told = pick(log, self._options)
+        plan, picked = pick(log, self._options)
         prepared = plan.prepared(log)
         split = Split.random(prepared, test=0, seed=plan.seed)
         begun = clock.perf_counter()
         fitted = fit(split, plan)
         result = training_result(fitted, plan, split, clock.perf_counter() - begun)
-        self._begin(events, told)
-        source = {**self._about(), "reading": {**events.reading, "drop_invalid": drop_invalid}}
-        self._run = trained_run(
-            *(
-                split.train_and_valid(),
-                fitted.model,
-                plan,
-                fitted.validation_records,
-                source,
-                result,
-            ),
-            seen=log,
-        )
+        reading = {**events.reading, "drop_invalid": drop_invalid}
+        source = {"options": self._options, "picked": picked, "reading": reading}
+        learned, records = split.train_and_valid(), fitted.validation_records
+        run = trained_run(learned, fitted.model, plan, records, source, result, seen=log)
+        state = Fitted(events.names, events.kind, self._options, picked, run)
         if plan.embedding == LITE:
-            self._learner = OnlineLearner.after(fitted, plan, prepared, seen=log)
+            state.learner = OnlineLearner.after(fitted, plan, prepared, seen=log)
+        self._state, self._tops = state, {}
         return self
 
     def partial_fit(
@@ -196,27 +187,29 @@ class Recommender:
         time: str | None = None,
         columns: Sequence[str] = (),
     ) -> Recommender:
-        """Learn from more events, in the order of time if there are times; ids may be new.
+        """Learn further events, in chronological order if they have times; ids may be new.
 
-        The first table tells what targets are like, if `fit` was not called before.
+        Without an earlier `fit`, options are picked from the first table.
         """
-        if self._run is not None and self._learner is None:
+        state = self._state
+        if state is not None and state.learner is None:
             raise CelrecError(
                 f"embedding {self.plan.embedding!r} was learned from a whole log and cannot go on; "
                 f"fit with embedding={LITE!r}, or begin with partial_fit, or fit all data anew"
             )
-        events = EventTable(table, Names(user, item, target, time, tuple(columns)), self._names)
-        if self._learner is None:
+        named = Names(user, item, target, time, tuple(columns))
+        events = EventTable(table, named, None if state is None else state.names)
+        if state is None or state.learner is None:
             log = events.interactions()
-            plan, told = pick(log, self._options, online=True)
+            plan, picked = pick(log, self._options, online=True)
             learner = OnlineLearner.start(plan, list(log.columns), expected_ids=log.num_items)
             learn_events(learner, log, self._options)
-            self._begin(events, told)
-            self._learner = learner
+            self._state = Fitted(events.names, events.kind, self._options, picked, None, learner)
         else:
-            log = events.interactions(need_target=not self._learner.plan.only_positive)
-            learn_events(self._learner, log, self._options)
-            self._run, self._tops = None, {}
+            log = events.interactions(need_target=not state.learner.plan.only_positive)
+            learn_events(state.learner, log, self._options)
+            state.run = None
+        self._tops = {}
         return self
 
     def predict(
@@ -224,12 +217,12 @@ class Recommender:
     ) -> Table:
         """The table of users and items, with a column `prediction`.
 
-        It is on the scale of the targets: a rating, or a probability. Of models that were
-        trained for ranking, only the order of one user's items means something. Ids that are not
-        known get what the model has for newcomers.
+        Predictions are on the scale of the targets: ratings or probabilities. With loss `ranking`
+        only the order of one user's items is meaningful. Unknown ids have the vector of unseen
+        ids.
         """
-        run = self._known()
-        events = EventTable(pairs, Names(user, item), self._names)
+        run = self.run
+        events = EventTable(pairs, Names(user, item), self._fitted().names)
         if not len(events):
             return events.predicted(pl.Series([], dtype=pl.Float32))
         return events.predicted(pl.Series(run.model.predict(events.pairs(run.known)).numpy()))
@@ -244,16 +237,15 @@ class Recommender:
         banned: Ids | None = None,
         ties: str = "popularity",
     ) -> Table:
-        """The k best items for each user, without those that the user has seen.
+        """The k best items for each user, without items that the user has seen.
 
-        `users` is an id, or a column of them; None: all that are known. Columns: user, place (from
-        1), item, score, and title where there are titles. Users that are not known get what the
-        model has for newcomers. Only `allowed` items are answers, all if None, and no `banned`
-        ones. Among items with equal scores, the most popular come first, or with `ties` "recency"
-        the latest.
+        `users` is an id or a column of ids; None: all known users. Columns: user, place (from 1),
+        item, score, and title where there are titles. Unknown users have the vector of unseen ids.
+        Only `allowed` items are recommended (all if None), and no `banned` ones. Ties are broken
+        by popularity, or with `ties="recency"` by the latest interaction.
         """
         top, ids = self._top(ties, allowed, banned), self._users(users)
-        return self._kind.made(top.recommend(ids, k, with_seen=with_seen))
+        return self._fitted().kind.made(top.recommend(ids, k, with_seen=with_seen))
 
     def recommend_in_parts(
         self,
@@ -265,33 +257,32 @@ class Recommender:
         banned: Ids | None = None,
         ties: str = "popularity",
     ) -> Iterator[Table]:
-        """The same, some thousand users at a time: any number of them in bounded memory."""
+        """The same in tables of some thousand users, in bounded memory."""
         top, ids = self._top(ties, allowed, banned), self._users(users)
-        return map(self._kind.made, top.in_parts(ids, k, with_seen=with_seen))
+        return map(self._fitted().kind.made, top.in_parts(ids, k, with_seen=with_seen))
 
     def similar(self, items: OneOrMany, k: int = 10) -> Table:
-        """The k items that are most like each of some: of its cluster, then of the nearest ones.
+        """The k items most similar to each item: of its cluster, then of the nearest clusters.
 
         Columns: item, place (from 1), similar, score, and title where there are titles.
         """
         top = self._top("popularity", None, None)
-        return self._kind.made(top.similar(requested_ids("items", items), k))
+        return self._fitted().kind.made(top.similar(requested_ids("items", items), k))
 
     def clusters(self, side: str = "items", members: int = 5) -> Table:
-        """A row for each cluster, best rated first: see `cluster_summary`.
+        """One row per cluster, highest mean target first, as `cluster_summary` gives them.
 
-        Columns: cluster, members, interactions, mean_target and examples, some of the most active
-        members.
+        Columns: cluster, members, interactions, mean_target, and examples: the most active members.
         """
-        return self._kind.made(cluster_summary(self._known(), side, members))
+        return self._fitted().kind.made(cluster_summary(self.run, side, members))
 
     def explain(self, item: Id, user: Id | None = None, neighbours: int = 5) -> Explanation:
-        """Why an item is where it is: its cluster, how it came there, who else is in it.
+        """The cluster of an item: the splits that led to it, and its other members.
 
-        With a user, also the score, and what the user has seen of the cluster. `text()` is for
-        people, `as_dict()` for machines.
+        With a user, also the score, and the items of the cluster that the user has seen. `text()`
+        is for people, `as_dict()` for JSON.
         """
-        return Explainer(self._known()).explain(item, user, neighbours)
+        return Explainer(self.run).explain(item, user, neighbours)
 
     def evaluate(
         self,
@@ -304,62 +295,42 @@ class Recommender:
         target: str | None = None,
         time: str | None = None,
     ) -> dict[str, Any]:
-        """Errors on other events and, with `k`, how good the best k items are.
+        """Metrics on other events and, with `k`, of the top-k recommendations.
 
-        As `celrec evaluate --json` prints them. Users like what has a target from `relevant` on;
-        if it is None a 1 of 0 and 1, else `positive`, else a rating not below the mean of all.
+        As `celrec evaluate --json` prints them. Items with a target from `relevant` on are
+        relevant; by default a target of 1 if targets are 0 and 1, else from `positive` on, else
+        ratings not below the mean.
         """
-        run = self._known()
-        events = EventTable(table, Names(user, item, target, time), self._names)
+        run = self.run
+        events = EventTable(table, Names(user, item, target, time), self._fitted().names)
         log = events.interactions(need_target=not run.plan.only_positive)
         return evaluate(run, run.plan.prepared(log), k=k, relevant=relevant)
 
     def save(self, path: str | Path) -> None:
-        """Write a run folder that every `celrec` command works on; a run there is replaced.
+        """Write a run folder, which every `celrec` command can use; an existing run is replaced.
 
-        One that learns online is written as an online run, that can go on.
+        A model that learns online is written as an online run, which can be resumed.
         """
-        run = self._known()
-        if self._learner is None:
-            keep_run(path, run)
-        else:
-            source = self._source or self._stream_source(Path(path))
-            OnlineRun.keep(path, self._learner, source, offset=self._offset, notes=self._notes)
+        self._fitted().save(path)
 
     @classmethod
     def load(cls, path: str | Path) -> Recommender:
-        """Read what `save`, `celrec train --out` or `celrec online --run` wrote.
+        """Read a folder that `save`, `celrec train --out` or `celrec online --run` wrote.
 
-        Of what the program trained, all options are taken for given.
+        For runs of the command, all options count as given.
         """
-        kept = load_estimator(path)
-        source = kept.run.source
-        made = cls(**source.get("options", asdict(kept.run.plan)))
-        made._told = source.get("picked", "nothing was picked: the run was trained by other means")
-        made._run, made._learner = kept.run, kept.learner
-        made._source, made._offset, made._notes = source, kept.offset, kept.notes
-        reading = source.get("reading", {})
-        roles = {role: reading.get(role) for role in ROLES}
-        made._names = Names(**roles, columns=tuple(reading.get("columns", ())))
+        state = Fitted.load(path)
+        made = cls(**state.options)
+        made._state = state
         return made
 
-    def _begin(self, events: EventTable, told: str) -> None:
-        """Forget what was learned before."""
-        self._run, self._learner, self._tops = None, None, {}
-        self._source, self._offset, self._notes = {}, None, {}
-        self._names, self._kind, self._told = events.names, events.kind, told
-
-    def _known(self) -> Run:
-        """What there is to ask."""
-        if self._run is None:
-            if self._learner is None:
-                raise CelrecError("the recommender has learned nothing yet; call fit first")
-            learned = {"events": self._learner.events, "rejected": 0, "late": 0}
-            self._run = self._learner.run(self._source, learned)
-        return self._run
+    def _fitted(self) -> Fitted:
+        if self._state is None:
+            raise CelrecError("the recommender has learned nothing yet; call fit first")
+        return self._state
 
     def _top(self, ties: str, allowed: Ids | None, banned: Ids | None) -> TopItems:
-        run = self._known()
+        run = self.run
         if allowed is None and banned is None:
             if ties not in self._tops:
                 self._tops[ties] = TopItems(run, ties=ties)
@@ -369,15 +340,5 @@ class Recommender:
         return TopItems(run, ties=ties, **ids)
 
     def _users(self, users: OneOrMany | None) -> pl.Series:
-        return (
-            self._known().users.get_column("id") if users is None else requested_ids("users", users)
-        )
-
-    def _about(self) -> dict[str, Any]:
-        return {"options": self._options, "picked": self._told}
-
-    def _stream_source(self, place: Path) -> dict[str, Any]:
-        """What `celrec online` goes on by."""
-        plan, names = self.plan, self._names or Names()
-        asked = asked_of(plan, names._asdict())
-        return {**self._about(), **stream_source(asked, plan, place.resolve().name)}
+        known = self.run.users.get_column("id")
+        return known if users is None else requested_ids("users", users)

@@ -17,7 +17,7 @@ from torch.export import Dim, ExportedProgram
 
 from celrec.config.building import describe_model, rebuild_model
 from celrec.config.plan import Plan
-from celrec.errors import CelrecError
+from celrec.errors import CelrecError, first_line
 from celrec.inference.scorer import Scorer
 from celrec.recommender.model import Model
 from celrec.runtime.extras import require_extra
@@ -80,7 +80,7 @@ def _cause(error: BaseException) -> str:
     """The message of the root cause, in one line."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return str(error).strip().partition("\n")[0]
+    return first_line(error)
 
 
 PROGRAM_ABOUT = "export.json"
@@ -164,8 +164,7 @@ def read_safetensors(path: str | Path) -> Model:
     except FileNotFoundError as error:
         raise CelrecError(f"{path}: no such file") from error
     except (SafetensorError, OSError, LookupError, TypeError, ValueError, RuntimeError) as error:
-        problem = str(error).partition("\n")[0]
         raise CelrecError(
-            f"{path}: not a model that celrec exported ({problem}); export it again"
+            f"{path}: not a model that celrec exported ({first_line(error)}); export it again"
         ) from error
     return model

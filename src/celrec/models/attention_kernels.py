@@ -107,19 +107,7 @@ def attention_backward(
     second_sums: Numbers,
     of_interest: Numbers,
     of_weights: Numbers,
-) -> tuple[
-    Numbers,
-    Numbers,
-    Numbers,
-    Numbers,
-    Numbers,
-    Numbers,
-    Numbers,
-    Numbers,
-    Numbers,
-    Numbers,
-    Numbers,
-]:
+) -> tuple[Numbers, ...]:
     """Gradients of the inputs of `attention_forward` from `target` on."""
     samples, length = row.shape
     dim, width, upper = rows.shape[1], len(scale), len(second)
@@ -195,16 +183,5 @@ def attention_backward(
                 of_target[n, d] += of_matrix[h, d] * scale[h, d]
                 of_scale[h, d] += of_matrix[h, d] * target[n, d]
                 of_shift[h, d] += of_matrix[h, d]
-    return (
-        of_target,
-        of_alone,
-        of_rows,
-        of_scale,
-        of_shift,
-        of_first_slope,
-        of_second,
-        of_second_bias,
-        of_second_slope,
-        of_last,
-        of_last_bias,
-    )
+    first = of_target, of_alone, of_rows, of_scale, of_shift, of_first_slope
+    return *first, of_second, of_second_bias, of_second_slope, of_last, of_last_bias

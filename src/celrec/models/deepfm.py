@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from celrec.models.attention import dot
-from celrec.models.interaction import History, Interaction
-from celrec.models.layers import Tower, flat
+from celrec.models.interaction import History
+from celrec.models.layers import Tower, TowerInteraction, flat
 
 
-class DeepFM(Interaction):
+class DeepFM(TowerInteraction):
     """y = Σ w_f + ½·Σ_r [(Σ_f v_fr)² − Σ_f v_fr²] + MLP(v₁, v₂, …) (Guo et al., IJCAI'17).
 
     The fields f are the user, the item and all features; the weight w of a field's
@@ -36,7 +36,6 @@ class DeepFM(Interaction):
         history: History | None = None,
         features: Tensor | None = None,
     ) -> Tensor:
-        del history
         a, b = user[..., :-1], item[..., :-1]
         linear = user[..., -1] + item[..., -1]
         others, vectors = a, None
@@ -51,10 +50,6 @@ class DeepFM(Interaction):
         pairs = pairs + dot(b, others)
         deep: Tensor = self.tower([a, b, flat(vectors, user)])
         return linear + pairs + deep
-
-    @torch.no_grad()
-    def set_mean(self, mean: float) -> None:
-        self.tower.bias.fill_(mean)
 
     @torch.no_grad()
     def begin_as_dot_product(self) -> int:

@@ -8,13 +8,12 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (its name everywhere)
 from torch import Tensor, nn
 
-from celrec.errors import CelrecError
 from celrec.models.attention import TargetAttention
-from celrec.models.interaction import History, Interaction
-from celrec.models.layers import Tower, flat
+from celrec.models.interaction import History
+from celrec.models.layers import HistoryInteraction, Tower, flat
 
 
-class DIEN(Interaction):
+class DIEN(HistoryInteraction):
     """y = MLP(user, target, interest, user∘target, Σ history, features) (Zhou et al., AAAI'19).
 
     A GRU reads the history. A second one (AUGRU), whose update gate is scaled by the attention of
@@ -26,7 +25,6 @@ class DIEN(Interaction):
     torch.Size([7, 50])
     """
 
-    uses_history = True
     wants_negatives = True
 
     def __init__(
@@ -55,10 +53,7 @@ class DIEN(Interaction):
         history: History | None = None,
         features: Tensor | None = None,
     ) -> Tensor:
-        """The prediction; DIEN needs a history."""
-        if history is None:
-            raise CelrecError("history is missing: DIEN needs the users' earlier items; pass it")
-        history = history.gathered()
+        history = self.needed(history).gathered()
         states = self.read(history)
         interests = History(states, history.filled)
         evolved = self._evolve(interests, self.attention(item, interests))
@@ -117,15 +112,6 @@ class DIEN(Interaction):
             candidate = (candidate_in + self.candidate(reset * state)).tanh()
             state = state + update * (candidate - state)
         return state
-
-    @torch.no_grad()
-    def set_mean(self, mean: float) -> None:
-        self.tower.bias.fill_(mean)
-
-    def begin_as_dot_product(self) -> int:
-        """Start the network as the sum of user∘target."""
-        self.tower.begin_as_sum(3)
-        return self.dim
 
 
 def _neighbours(filled: Tensor) -> Tensor:

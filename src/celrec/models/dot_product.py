@@ -26,7 +26,6 @@ class DotProduct(Interaction):
         history: History | None = None,
         features: Tensor | None = None,
     ) -> Tensor:
-        del history, features
         return dot(user, item)
 
     def line(self, partner: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,7 +56,6 @@ class BiasedDotProduct(Interaction):
         history: History | None = None,
         features: Tensor | None = None,
     ) -> Tensor:
-        del history, features
         factors = dot(user[..., :-1], item[..., :-1])
         return self.mean + user[..., -1] + item[..., -1] + factors
 

@@ -92,12 +92,10 @@ class Interaction(nn.Module, ABC):
             partner: The user's vector if v is an item's, and vice versa.
 
         """
-        del partner
         raise CelrecError(f"{type(self).__name__} is not linear; check `linear` first")
 
     def set_mean(self, mean: float) -> None:
         """Initialise the output bias so that predictions are about `mean`; by default nothing."""
-        del mean
 
     def begin_as_dot_product(self) -> int:
         """Initialise the model as the dot product over the first dimensions; return their number.
@@ -118,7 +116,6 @@ class Interaction(nn.Module, ABC):
             not_next: The vectors of a negative sample for each place of the histories.
 
         """
-        del history, not_next
         return None
 
     def auxiliary_terms(self, filled: Tensor) -> Tensor:

@@ -10,7 +10,9 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
+from celrec.errors import CelrecError
 from celrec.models.attention import broadcast_einsum
+from celrec.models.interaction import History, Interaction
 
 Input: TypeAlias = Tensor | tuple[Tensor, Tensor]
 
@@ -103,6 +105,34 @@ class Tower(nn.Module):
         """Initialise the output layer with 0."""
         for parameter in self.rest[-1].parameters():
             parameter.zero_()
+
+
+class TowerInteraction(Interaction):
+    """An interaction model with a `tower` on top, whose output has the only bias."""
+
+    tower: Tower
+
+    @torch.no_grad()
+    def set_mean(self, mean: float) -> None:
+        self.tower.bias.fill_(mean)
+
+
+class HistoryInteraction(TowerInteraction):
+    """One that reads a history, and whose tower has user∘target as its input 3."""
+
+    uses_history = True
+    dim: int
+
+    def begin_as_dot_product(self) -> int:
+        self.tower.begin_as_sum(3)
+        return self.dim
+
+    def needed(self, history: History | None) -> History:
+        """The history; an error if there is none."""
+        if history is None:
+            name = type(self).__name__
+            raise CelrecError(f"history is missing: {name} needs the users' earlier items; pass it")
+        return history
 
 
 def flat(features: Tensor | None, like: Tensor) -> Tensor:

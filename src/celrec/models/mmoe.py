@@ -47,7 +47,6 @@ class MMoE(Interaction):
         history: History | None = None,
         features: Tensor | None = None,
     ) -> Tensor:
-        del history
         inputs = [user, item, flat(features, user)]
         experts = self.expert(inputs).relu().unflatten(-1, (self.experts, -1))
         gates = self.gate(inputs).unflatten(-1, (self.tasks, self.experts)).softmax(-1)

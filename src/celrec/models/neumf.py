@@ -44,7 +44,6 @@ class NeuMF(Interaction):
         history: History | None = None,
         features: Tensor | None = None,
     ) -> Tensor:
-        del history
         split = self.product_dim
         product = user[..., :split] * item[..., :split]
         deep = self.rest(self.first([user[..., split:], item[..., split:], flat(features, user)]))

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
-from celrec.models.interaction import History, Interaction
-from celrec.models.layers import Tower, flat
+from celrec.models.interaction import History
+from celrec.models.layers import Tower, TowerInteraction, flat
 
 
-class WideDeep(Interaction):
+class WideDeep(TowerInteraction):
     """y = Σ w + MLP(a, b, features): a linear part and a network (Cheng et al., 2016).
 
     The linear weight w of an id or of a feature's value is the last column of its row.
 
+    >>> import torch
     >>> WideDeep(8)(torch.ones(7, 1, 9), torch.ones(7, 50, 9)).shape
     torch.Size([7, 50])
     """
@@ -33,7 +33,6 @@ class WideDeep(Interaction):
         history: History | None = None,
         features: Tensor | None = None,
     ) -> Tensor:
-        del history
         wide = user[..., -1] + item[..., -1]
         vectors = None
         if features is not None:
@@ -41,7 +40,3 @@ class WideDeep(Interaction):
             vectors = features[..., :-1]
         deep: Tensor = self.tower([user[..., :-1], item[..., :-1], flat(vectors, user)])
         return wide + deep
-
-    @torch.no_grad()
-    def set_mean(self, mean: float) -> None:
-        self.tower.bias.fill_(mean)

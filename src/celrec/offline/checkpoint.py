@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from celrec.errors import CelrecError
+from celrec.errors import CelrecError, first_line
 from celrec.offline.solver import ValidationRecord, Watcher
 from celrec.offline.training import OfflineTraining
 from celrec.runtime.state_file import load_state, save_state
@@ -64,9 +64,8 @@ class Checkpoint:
             try:
                 training.load_state_dict(self._stages[stage])
             except (LookupError, TypeError, ValueError, RuntimeError) as error:
-                problem = str(error).partition("\n")[0]
                 raise CelrecError(
-                    f"{self.path}: does not fit what is trained ({problem}); "
+                    f"{self.path}: does not fit what is trained ({first_line(error)}); "
                     "train anew without --resume"
                 ) from error
         elif fresh:

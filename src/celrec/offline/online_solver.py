@@ -36,7 +36,6 @@ class OnlineDescent(Solver):
 
     def start(self, seed: int) -> None:
         """Draw the first rows of all tables."""
-        del seed  # `how` has it
         mean = float(self._log.target.mean(dtype=np.float64)) if len(self._log) else 0.0
         initialise_tables(self.how, self.model, mean)
         for side in self.trainer.sides.values():

@@ -104,7 +104,6 @@ class HardClusterTrainer(RowTableTrainer):
         tangent: Tangent | None = None,
     ) -> None:
         """Keep the events; where it is time for it, move ids and split clusters."""
-        del tangent  # an id is judged by more events than these
         share = max(0.01, 10 / (10 + self.events / max(len(ids), 1)))
         approach(self._mean.numpy(), vectors[self.name].numpy(), share)
         self.events += len(ids)

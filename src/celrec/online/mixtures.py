@@ -190,7 +190,6 @@ class MixtureTrainer(TableTrainer):
 
     def sweep(self, probe: LossProbe) -> None:
         """Let unseen ids have the mean of the weights of all others."""
-        del probe
         known = torch.from_numpy(np.flatnonzero(self.counts))
         if not len(known):
             return

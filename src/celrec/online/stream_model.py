@@ -11,7 +11,7 @@ from celrec.config.building import make_model
 from celrec.config.online import OnlineConfig
 from celrec.config.plan import Plan
 from celrec.data.id_map import IdMap
-from celrec.data.interactions import IdColumn, Interactions
+from celrec.data.interactions import Interactions
 from celrec.embeddings.embedding import Embedding
 from celrec.errors import CelrecError
 from celrec.recommender.model import Model
@@ -52,18 +52,9 @@ def stream_model(plan: Plan, columns: Sequence[str]) -> Model:
 
     `columns` are the names of further columns of ids.
     """
-    ids, nobody = int(plan.compression), np.empty(0, np.int32)
-    log = Interactions(
-        user=nobody,
-        item=nobody,
-        target=nobody.astype(np.float32),
-        timestamp=None,
-        user_ids=IdMap(),
-        item_ids=IdMap(),
-        columns={name: IdColumn(nobody, IdMap(np.arange(ids))) for name in columns},
-        num_users=ids,
-        num_items=ids,
-    )
+    ids = int(plan.compression)
+    more = {name: IdMap(np.arange(ids)) for name in columns}
+    log = Interactions.without_rows(IdMap(), IdMap(), more, num_users=ids, num_items=ids)
     plan.check(log)
     model = make_model(log, plan)
     if any(type(table).grow is Embedding.grow for table in model.whole_tables.values()):

@@ -87,7 +87,6 @@ class TableTrainer(ABC):
 
     def without(self, batch: Batch, vectors: Mapping[str, Tensor], probe: LossProbe) -> Tensor:
         """The vectors as they would be had this batch not been observed, for it comes again."""
-        del batch, probe
         return vectors[self.name]
 
     def observe(  # noqa: B027  (most have nothing to take notice of)
@@ -108,7 +107,6 @@ class TableTrainer(ABC):
 
     def latest(self, ids: NDArray[np.int64]) -> Batch | None:
         """The events that are kept of some ids, if any are kept at all."""
-        del ids
         return None
 
     def sweep(self, probe: LossProbe) -> None:  # noqa: B027

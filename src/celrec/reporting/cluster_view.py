@@ -1,4 +1,4 @@
-"""The clusters of one kind of ids, as many of them and of their members as fit a page."""
+"""The clusters of one table, with as many members as fit a page."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Cluster:
     mean: float | None
     """The mean target of its interactions; None if there are none."""
     spread: float | None
-    """See `ClusterView.of_targets`."""
+    """The standard deviation that `ClusterView.of_targets` describes."""
     private: int
-    """Members with a row of their own besides."""
+    """Members that also have a private row."""
     parent: int | None
     """The cluster that it was split from."""
     members: list[tuple[str, str | None, int, float | None]]
@@ -38,34 +38,30 @@ class Cluster:
 
     @property
     def names(self) -> list[str]:
-        """The titles of those, or their ids."""
+        """The titles of these members, or their ids."""
         return [member[0] if member[1] is None else member[1] for member in self.members]
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """Clusters with their members, by number.
-
-    Of very many clusters those with the most interactions are kept, and of very many members
-    those with the most.
-    """
+    """Clusters with their members, by number; the most active ones if there are very many."""
 
     side: str
     key: str
-    """What it is called in addresses."""
+    """Its name in links."""
     clusters: list[Cluster]
     count: int
-    """How many clusters there are."""
+    """The number of clusters, also of those that are left out."""
     ids: int
-    """How many ids are in clusters."""
+    """The number of ids in clusters."""
     alone: int
-    """How many have a row to themselves and are in none."""
+    """The number of ids with a row of their own, in no cluster."""
     mean: float | None
     """Of all targets."""
     titled: bool
     of_targets: bool
-    """Whether the spread is the standard deviation of the targets in a cluster; else that of its
-    members' mean targets, weighted by their interactions, since the data are not there."""
+    """Whether spreads are standard deviations of the targets in a cluster; else, without the data,
+    of its members' mean targets, weighted by their interactions."""
     parents: NDArray[np.int64] | None
     """The split tree, if there is one."""
 
@@ -79,10 +75,9 @@ class ClusterView:
         most_clusters: int = 1000,
         most_members: int = 40_000,
     ) -> ClusterView | None:
-        """Of `users`, `items` or a further column; None if ids there are in no clusters.
+        """The view of `users`, `items` or a further column; None if it is not clustered.
 
-        `learned` are the training data with the numbers of ids that the run has, if they are
-        there.
+        `learned` are the training data with the ids of the run, if they are there.
         """
         table = {"users": run.users, "items": run.items, **run.columns}[side]
         clustered = _with_cluster(table, run.model, side)
@@ -127,16 +122,16 @@ class ClusterView:
 
     @property
     def furthest(self) -> float:
-        """How far the mean target of a cluster is from that of all, at most."""
-        return max(abs(self.away(cluster)) for cluster in self.clusters) or 1.0
+        """The largest absolute deviation of a cluster."""
+        return max(abs(self.deviation(cluster)) for cluster in self.clusters) or 1.0
 
     @property
     def shown(self) -> int:
-        """How many members are there to be shown."""
+        """The number of members in the view."""
         return sum(len(cluster.members) for cluster in self.clusters)
 
-    def away(self, cluster: Cluster) -> float:
-        """How far the mean target of a cluster is above that of all."""
+    def deviation(self, cluster: Cluster) -> float:
+        """The mean target of a cluster minus that of all."""
         return 0.0 if cluster.mean is None or self.mean is None else cluster.mean - self.mean
 
     def as_dict(self) -> dict[str, Any]:
@@ -148,16 +143,16 @@ class ClusterView:
 
 
 def _with_cluster(table: pl.DataFrame, model: Model, side: str) -> pl.DataFrame | None:
-    """The ids with their clusters; those that have a row to themselves are in none."""
+    """The ids with their clusters; null for ids with a row of their own."""
     table = table.with_row_index("dense")
     if "private" not in table.columns:
         table = table.with_columns(private=pl.lit(False))
     if "cluster" in table.columns:
         return table
-    left = remaining_clusters(model, side)
-    if left is None:
+    remaining = remaining_clusters(model, side)
+    if remaining is None:
         return None
-    own = pl.Series(left[: len(table)]).cast(pl.Int32)
+    own = pl.Series(remaining[: len(table)]).cast(pl.Int32)
     return table.with_columns(
         cluster=pl.when(own >= 0).then(own).otherwise(None), private=pl.lit(False)
     )

@@ -1,4 +1,4 @@
-"""Pictures as SVG: elements, axes, a wide and a narrow sheet."""
+"""SVG pictures: elements, axes, and sheets for wide and narrow screens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Numbers from `low` to `high` on a line from `start` to `end`, with round ones marked.
+    """Maps numbers from `low` to `high` to coordinates from `start` to `end`, with round ticks.
 
     >>> axis = Axis.over([0.83, 1.12], 100, 0)
     >>> axis.ticks
@@ -38,9 +38,9 @@ class Axis:
         most: int = 5,
         tight: bool = False,
     ) -> Axis:
-        """An axis that holds all finite values, with no more than about `most` marks.
+        """An axis for all finite values, with about `most` ticks or fewer.
 
-        It begins and ends at marks, or with `tight` at the values themselves.
+        It begins and ends at ticks, or with `tight` at the values themselves.
         """
         finite = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
         low, high = min(finite), max(finite)
@@ -56,12 +56,12 @@ class Axis:
         return cls(ticks[0], ticks[-1], start, end, ticks)
 
     def at(self, value: float) -> float:
-        """Where a number stands."""
+        """The coordinate of a number."""
         share = (value - self.low) / (self.high - self.low)
         return self.start + share * (self.end - self.start)
 
     def label(self, tick: float) -> str:
-        """A mark in words, with as many digits as all of them need."""
+        """The text of a tick, with as many digits as all ticks need."""
         if all(float(one).is_integer() for one in self.ticks):
             return f"{tick:,.0f}"
         digits = max(len(f"{one:.6g}".partition(".")[2]) for one in self.ticks)
@@ -76,7 +76,7 @@ def _round_step(least: float) -> float:
 def element(name: str, *children: str, **attributes: str | float | None) -> Markup:
     """An element of an SVG picture; an attribute that is None is left out.
 
-    Underscores in the names of attributes stand for hyphens, and one at the end for nothing.
+    Underscores in attribute names become hyphens; one at the end is dropped.
     Numbers are rounded to tenths, which is finer than a screen.
 
     >>> element("text", "a < b", x=1.25, class_="label")
@@ -95,7 +95,7 @@ def element(name: str, *children: str, **attributes: str | float | None) -> Mark
 
 
 def path(points: Iterable[tuple[float, float] | None]) -> str:
-    """A line through points, broken where there is none.
+    """The path of a line through points, interrupted at None.
 
     >>> path([(0, 1), (2, 3), None, (4, 5)])
     'M0 1L2 3M4 5'
@@ -120,7 +120,7 @@ _LETTER = 0.53  # the width of one, on average, in the height of a line
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """The paper to draw on."""
+    """The area to draw on."""
 
     width: float
     left: float
@@ -128,26 +128,26 @@ class Sheet:
 
     @property
     def narrow(self) -> bool:
-        """Whether it is for a phone."""
+        """Whether it is for a narrow screen."""
         return self.width == NARROW
 
     @staticmethod
     def letters(width: float, size: float = 12) -> int:
-        """How many letters of a size fit."""
+        """The number of letters of a size that fit."""
         return max(int(width / (_LETTER * size)), 1)
 
     @staticmethod
     def length(words: str, size: float = 12) -> float:
-        """About how much room words of a size take."""
+        """The approximate width of a text."""
         return len(words) * _LETTER * size * 1.08
 
 
 def picture(
-    told: str, draw: Callable[[Sheet], tuple[float, Iterable[str]]], left: float = 52
+    label: str, draw: Callable[[Sheet], tuple[float, Iterable[str]]], left: float = 52
 ) -> Markup:
-    """Both, of which the page shows one; `draw` gives the height and what there is.
+    """A wide and a narrow SVG, of which the page shows one; `draw` gives the height and elements.
 
-    `told` says in words what can be seen.
+    `label` describes the picture in words.
     """
     drawn = []
     for name, width in (("wide", WIDE), ("narrow", NARROW)):
@@ -160,14 +160,14 @@ def picture(
                 class_=f"picture {name}",
                 viewBox=f"0 0 {width:g} {height:g}",
                 role="img",
-                aria_label=told,
+                aria_label=label,
             )
         )
     return Markup("").join(drawn)
 
 
 def rules(sheet: Sheet, axis: Axis) -> Iterable[Markup]:
-    """Lines across the paper at the marks of an upright axis, with their numbers."""
+    """Horizontal lines at the ticks of a vertical axis, with their labels."""
     for tick in axis.ticks:
         height = axis.at(tick)
         yield element("line", x1=sheet.left, x2=sheet.right, y1=height, y2=height, class_="rule")
@@ -175,7 +175,7 @@ def rules(sheet: Sheet, axis: Axis) -> Iterable[Markup]:
 
 
 def clipped(words: str, letters: int) -> str:
-    """No longer than so many letters.
+    """The text, cut to at most `letters` characters.
 
     >>> clipped("Star Wars (1977)", 9)
     'Star War…'

@@ -1,4 +1,4 @@
-"""One measure for all ways to predict, and baselines that are the same for all users."""
+"""The metrics of all models of a report, and recommendations that are equal for all users."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from celrec.runs.seen_log import seen_in
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """How well test data are predicted, and test items found; ready for JSON."""
+    """Metrics of predictions and recommendations on test data, ready for JSON."""
 
     test: dict[str, float | None]
-    """As `measure` has it, and `log_loss` where targets are 0 and 1 and predictions between."""
+    """The metrics of `measure`, and `log_loss` if targets are 0 or 1 and predictions between."""
     ranking: dict[str, float | None] | None
-    """As `Ranking` has it, by metric; None if nothing could be recommended."""
+    """The metrics of `Ranking`; None without recommendations."""
     by_items: list[float | None]
-    """The page's metric by the training interactions of the item."""
+    """The main metric by the training interactions of the item."""
     by_users: list[float | None]
     """The same for the user."""
 
@@ -51,53 +51,53 @@ Recommend: TypeAlias = Callable[
 """The best items of a model, given the interactions of each item, users, how many items, and what
 users have seen: a row for each user, best first, −1 where there are fewer."""
 BEST = 10
-"""How many items are recommended."""
+"""The length of recommended lists."""
 MOST_USERS = 10_000
-"""So many users are asked for, at most."""
+"""The largest number of users that recommendations are evaluated for."""
 
 
 class Evaluator:
-    """Measures predictions for the test data of a run, and lists of recommended items.
+    """Evaluates predictions for the test data of a run, and lists of recommended items.
 
-    All that it is given is judged on the same rows, the same users and the same items.
+    All models are evaluated on the same rows, users and items.
     """
 
     def __init__(self, plan: Plan, data: RunData) -> None:
         self._plan, self._data = plan, data
         self.learned, self.test = data.learned, data.test
         self.events = self.test
-        """The rows to predict: where the log tells only what happened, one more beside each."""
+        """The rows to predict; for implicit feedback with a negative sample beside each."""
         if plan.only_positive:
             self.events = Negatives(self.test).beside(self.test, plan.seed)
         squared = plan.loss == "squared-error" and not plan.only_positive
         self.metric = "mse" if squared else "auc"
-        """What is told by frequency, and first of all."""
+        """The main metric, which is also shown by frequency."""
         self.binary = bool(np.isin(self.events.target, (0, 1)).all()) and len(self.events) > 0
         self.items = Frequency.of(self.learned.item_counts, self.events.item)
         self.users = Frequency.of(self.learned.user_counts, self.events.user)
         self.seen = seen_in(self.learned)
         every = np.unique(self.test.user[self.test.user >= 0]).astype(np.int64)
-        # Evenly spaced, so that it does not depend on chance.
+        # Evenly spaced, so that the choice is deterministic.
         places = np.linspace(0, len(every) - 1, min(len(every), MOST_USERS)).astype(np.int64)
-        self.asked = every[places]
-        """The users that items are recommended to."""
-        self.liked_from = relevant_from(plan, self.test, self.mean)
+        self.requested = every[places]
+        """The users for whom recommendations are evaluated."""
+        self.relevant_from = relevant_from(plan, self.test, self.mean)
 
     @property
     def mean(self) -> float:
-        """Of all targets that were learned."""
+        """The mean of all training targets."""
         return float(np.mean(self.learned.target, dtype=np.float64)) if len(self.learned) else 0.0
 
     def of_model(self, model: Model, recommend: Recommend) -> Figures:
         """The figures of a trained model."""
         counts = self.learned.item_counts
-        lists = recommend(model, counts, self.asked, BEST, self.seen)
+        lists = recommend(model, counts, self.requested, BEST, self.seen)
         found = self.of_predictions(np.asarray(model.predict(self.events)), lists)
-        # As training told it; with two tasks there is more in it.
+        # With the same test metrics as after training; with two tasks there are more.
         return replace(found, test=found.test | measure(model, self._plan, self.test, counts))
 
     def of_predictions(self, predicted: ArrayLike, lists: ArrayLike | None) -> Figures:
-        """The figures of predictions for `events`, and of items for the users `asked`."""
+        """The figures of predictions for `events`, and of items for the users `requested`."""
         values = np.asarray(predicted, np.float64)
         counts = self.learned.item_counts
         test: dict[str, float | None] = asdict(Accuracy.of(values, self.events, counts))
@@ -125,10 +125,10 @@ class Evaluator:
     def _ranking(self, lists: ArrayLike) -> dict[str, Any]:
         found = Ranking.by_slice(
             lists,
-            self.asked,
+            self.requested,
             self.test,
             self.learned.item_counts,
-            relevant_from=self.liked_from,
+            relevant_from=self.relevant_from,
             seen=self.seen,
         )
         return asdict(found["all"]) | {"ndcg_cold": found["cold"].ndcg}
@@ -138,7 +138,7 @@ _USERS = 64  # at once
 
 
 def item_means(learned: Interactions, events: Interactions) -> NDArray[np.float64]:
-    """The mean target of each event's item, or of all that was learned where it is unseen.
+    """The mean target of each event's item, or the mean of all targets for unseen items.
 
     >>> import celrec
     >>> log = celrec.read({"user": [1, 2, 1], "item": [7, 7, 9], "rating": [1.0, 3.0, 5.0]})
@@ -150,7 +150,7 @@ def item_means(learned: Interactions, events: Interactions) -> NDArray[np.float6
     sums = np.bincount(learned.item, learned.target, learned.num_items)
     mean = float(np.mean(learned.target, dtype=np.float64)) if len(learned) else 0.0
     means = np.append(np.where(counts > 0, sums / np.maximum(counts, 1), mean), mean)
-    return means[events.item]  # the last place serves unseen items
+    return means[events.item]  # the last entry is for unseen items
 
 
 def same_for_all(
@@ -159,9 +159,9 @@ def same_for_all(
     k: int,
     seen: SeenItems,
 ) -> NDArray[np.int32]:
-    """For each user the k items with the highest scores that the user has not seen.
+    """The k unseen items with the highest scores for each user.
 
-    A row for each, best first, −1 where there are fewer; of equal ones the lower number wins.
+    One row per user, best first, padded with −1; ties are broken by the lower number.
 
     >>> seen = SeenItems()
     >>> seen.add([0, 0], [2, 1])
@@ -176,10 +176,10 @@ def same_for_all(
     for start in range(0, len(users), _USERS):
         some = users[start : start + _USERS]
         starts, items = seen.of(some)
-        taken = np.diff(starts)
-        near = min(k + int(taken.max(initial=0)), len(order))  # among so many there are k new ones
+        counts = np.diff(starts)
+        near = min(k + int(counts.max(initial=0)), len(order))  # among so many there are k new ones
         new = np.ones((len(some), near), bool)
-        row, at = np.repeat(np.arange(len(some)), taken), place[items]
+        row, at = np.repeat(np.arange(len(some)), counts), place[items]
         new[row[at < near], at[at < near]] = False
         rank = np.cumsum(new, 1)
         row, at = np.nonzero(new & (rank <= k))

@@ -14,7 +14,7 @@ from celrec.reporting.drawing import Axis, Sheet, element, path, picture, rules
 from celrec.reporting.numbers import figure, whole
 
 _FIRST = (0, 1, 6, 11, 21, 51, 101, 201, 501, 1001, 5001, 20001)
-"""The least number of training interactions in each class; the last one has no end."""
+"""The lowest number of training interactions in each class; the last class has no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +30,16 @@ class Frequency:
 
     labels: list[str]
     ids: list[int]
-    """How many ids are in each class; those that were never seen are not counted."""
+    """The number of ids in each class, without unseen ids."""
     rows: list[int]
-    """How many test rows are in each."""
+    """The number of test rows in each class."""
     class_of_row: NDArray[np.int64]
 
     @classmethod
     def of(cls, counts: NDArray[np.int64], dense: NDArray[np.integer]) -> Frequency:
-        """Given the training interactions of each id, and the id of each test row, −1 if unseen.
+        """From the training interactions of each id, and the id of each test row, −1 if unseen.
 
-        Classes that nobody is in are left out.
+        Empty classes are left out.
         """
         seen = np.where(dense < 0, 0, np.append(counts, 0)[dense])
         ids = np.bincount(_class(counts), minlength=len(_FIRST))
@@ -56,7 +56,7 @@ class Frequency:
         )
 
     def each(self, metric: Callable[[NDArray[np.bool_]], float | None]) -> list[float | None]:
-        """A metric of the test rows in each class, None where there are none."""
+        """A metric of the test rows in each class, None for a class without rows."""
         masks = (self.class_of_row == number for number in range(len(self.labels)))
         return [metric(mask) if mask.any() else None for mask in masks]
 
@@ -77,13 +77,13 @@ _TOP, _HEIGHT, _STRIP = 24.0, 200.0, 44.0
 def frequency_picture(
     metric: str, who: str, frequency: Frequency, curves: Mapping[str, Sequence[float | None]]
 ) -> Markup:
-    """Curves by kind above, and below how many test rows they are of."""
-    told = f"{metric} by the number of training interactions of the {who}"
+    """Curves by kind, and below them the number of test rows in each class."""
+    label = f"{metric} by the number of training interactions of the {who}"
 
     def draw(sheet: Sheet) -> tuple[float, Iterable[Markup]]:
         return _draw(sheet, metric, who, frequency, curves)
 
-    return picture(told, draw)
+    return picture(label, draw)
 
 
 def _draw(

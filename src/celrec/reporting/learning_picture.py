@@ -1,4 +1,4 @@
-"""The learning curve of a stage, and the stage in words."""
+"""The learning curves of a stage of training, and its description."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from celrec.reporting.wording import compressed_sides
 from celrec.runs.run_folder import Run
 
 _LOSS, _STRIP, _GAP = 220.0, 46.0, 32.0  # heights
-_FAR = 8.0  # losses further from the lowest one than so many times the median are not shown
-_MANY_DOTS, _MANY_SPLITS = 60, 24  # more than so many would be a wall
+_FAR = 8.0  # losses further above the lowest one than this multiple of the median are not shown
+_MANY_DOTS, _MANY_SPLITS = 60, 24  # more would be unreadable
 
 
 def best_of(validation_records: Sequence[ValidationRecord]) -> ValidationRecord | None:
-    """The one with the lowest validation loss; None without validation data."""
-    judged = [one for one in validation_records if math.isfinite(one.valid_loss)]
-    return min(judged, key=lambda one: one.valid_loss) if judged else None
+    """The record with the lowest validation loss; None without validation data."""
+    evaluated = [one for one in validation_records if math.isfinite(one.valid_loss)]
+    return min(evaluated, key=lambda one: one.valid_loss) if evaluated else None
 
 
 def clusters_of(record: ValidationRecord, sides: Sequence[str]) -> int:
-    """The clusters of the sides that are compressed."""
+    """The number of clusters of these tables."""
     rows = {"items": record.clusters, "users": record.user_clusters}
     return sum(rows.get(side, 0) for side in sides)
 
@@ -35,7 +35,7 @@ def clusters_of(record: ValidationRecord, sides: Sequence[str]) -> int:
 def marked_splits(
     validation_records: Sequence[ValidationRecord], sides: Sequence[str]
 ) -> list[ValidationRecord]:
-    """Those before which clusters were split, if they are few enough for a line each."""
+    """The records after splits, if they are few enough for a line each."""
     splits = [
         after
         for before, after in pairwise(validation_records)
@@ -47,14 +47,14 @@ def marked_splits(
 def learning_picture(
     validation_records: Sequence[ValidationRecord], sides: Sequence[str]
 ) -> Markup:
-    """Losses by step above, and below how many clusters there were and how many ids moved.
+    """Losses by step, and below them the number of clusters and of reassigned ids.
 
-    `sides` are those whose clusters split.
+    `sides` are the tables whose clusters split.
     """
     best, last = best_of(validation_records), validation_records[-1]
-    told = f"Losses over {last.step} steps. Training loss {figure(last.train_loss)} in the end"
+    label = f"Losses over {last.step} steps. Training loss {figure(last.train_loss)} in the end"
     if best is not None:
-        told += f"; lowest validation loss {figure(best.valid_loss)} at step {best.step}"
+        label += f"; lowest validation loss {figure(best.valid_loss)} at step {best.step}"
 
     def draw(sheet: Sheet) -> tuple[float, Iterable[Markup]]:
         across = _steps(validation_records, sheet)
@@ -78,7 +78,7 @@ def learning_picture(
         parts.append(element("text", "step", x=middle, y=height + 36, class_="label middle"))
         return height + 44, parts
 
-    return picture(told, draw)
+    return picture(label, draw)
 
 
 def _steps(validation_records: Sequence[ValidationRecord], sheet: Sheet) -> Axis:
@@ -117,11 +117,11 @@ def _losses(
         radius, dot = (3.0, kind) if len(validation_records) <= _MANY_DOTS else (4.0, "ghost")
         for one, value, point in zip(validation_records, values, points, strict=True):
             if point is not None:
-                told = element("title", f"step {whole(one.step)}: {kind} {figure(value)}")
+                title = element("title", f"step {whole(one.step)}: {kind} {figure(value)}")
                 inside.append(
-                    element("circle", told, cx=point[0], cy=point[1], r=radius, class_=dot)
+                    element("circle", title, cx=point[0], cy=point[1], r=radius, class_=dot)
                 )
-    # A picture inside of a picture cuts off what is outside of it.
+    # A nested SVG clips what is outside of it.
     yield element(
         "svg", *inside, x=sheet.left, y=14, width=sheet.right - sheet.left + 6, height=_LOSS + 4
     )
@@ -147,7 +147,7 @@ def _growth(
     across: Axis,
     top: float,
 ) -> Iterable[Markup]:
-    """The number of clusters, as stairs."""
+    """The number of clusters, as a step function."""
     counts = [clusters_of(one, sides) for one in validation_records]
     upright = Axis.over([0, *counts], top + _STRIP, top, most=1, tight=True)
     points: list[tuple[float, float]] = [(sheet.left, upright.at(0))]
@@ -166,7 +166,7 @@ def _growth(
 def _moves(
     validation_records: Sequence[ValidationRecord], sheet: Sheet, across: Axis, top: float
 ) -> Iterable[Markup]:
-    """How many ids changed their cluster, as bars."""
+    """The number of reassigned ids, as bars."""
     most = max(one.moved for one in validation_records)
     width = max(0.7 * (sheet.right - sheet.left) / len(validation_records), 1)
     yield from _strip(sheet, top, "ids that moved", most)
@@ -194,7 +194,7 @@ def _strip(sheet: Sheet, top: float, name: str, most: float) -> Iterable[Markup]
 
 
 def _near(losses: Iterable[float]) -> list[float]:
-    """Without those of a first step that would press all others together."""
+    """The losses without the high ones of the first steps, which would flatten the others."""
     finite = sorted(loss for loss in losses if math.isfinite(loss))
     if not finite:
         return []
@@ -210,7 +210,7 @@ _STAGES = {
 
 
 def stage_words(name: str, validation_records: list[ValidationRecord], run: Run) -> dict[str, Any]:
-    """What the page shows of it: a picture, and the numbers behind it."""
+    """A stage for the page: a picture, its legend, and its numbers."""
     plan = run.plan
     sides = compressed_sides(run) if plan.clustered or plan.online else []
     if not any(clusters_of(one, sides) for one in validation_records):

@@ -1,4 +1,4 @@
-"""What the tables of a model take, and what full ones would."""
+"""The memory of the tables of a model, compared with full tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NUMBER = 4  # bytes of a number in a full table
 
 @dataclass(frozen=True, slots=True)
 class TableBill:
-    """Bytes of one table, with what leads from ids to rows."""
+    """The bytes of one table and its index."""
 
     side: str
     ids: int
@@ -27,9 +27,9 @@ class TableBill:
     table: int
     index: int
     training: int
-    """What it held while it was trained, rows and index; an optimiser's state is not counted."""
+    """Rows and index while training, without the optimiser's state."""
     full: int
-    """A row for each id, and one for unseen ids."""
+    """A full table: one row per id, and one for unseen ids."""
 
     @property
     def serving(self) -> int:
@@ -38,27 +38,27 @@ class TableBill:
 
     @property
     def ratio(self) -> float:
-        """How many times as large a full table would be."""
+        """The compression ratio: the bytes of a full table over its own."""
         return self.full / self.serving
 
     @property
     def compressed(self) -> bool:
-        """Whether it is anything but a full table."""
+        """Whether it differs from a full table."""
         return self.serving != self.full
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryBill:
-    """Bytes of all tables of ids, and of the network on top of them."""
+    """The bytes of all tables and of the network."""
 
     tables: list[TableBill]
     network: int
 
     @classmethod
     def of(cls, model: Model, noted: Mapping[str, Any]) -> MemoryBill:
-        """Of a model, given what its run noted about training."""
+        """The bytes of a model, given the result that its run recorded."""
         tables = model.whole_tables
-        held = sum(_bytes(table) for table in tables.values())
+        table_bytes = sum(_bytes(table) for table in tables.values())
         in_training = noted.get("training_bytes") or {}
         bills = []
         for side, table in tables.items():
@@ -75,7 +75,7 @@ class MemoryBill:
                     (table.num_embeddings + 1) * table.embedding_dim * _NUMBER,
                 )
             )
-        return cls(bills, _bytes(model) - held)
+        return cls(bills, _bytes(model) - table_bytes)
 
     @property
     def smaller(self) -> TableBill | None:
@@ -105,8 +105,8 @@ _BAR, _GROUP = 18.0, 78.0
 
 
 def memory_picture(bill: MemoryBill) -> Markup:
-    """For each table what it takes, table and index, and what a full one would take."""
-    told = "; ".join(
+    """For each table a bar of its bytes, rows and index, and one of a full table."""
+    label = "; ".join(
         f"{one.side}: {size(one.serving)}, a full table {size(one.full)}" for one in bill.tables
     )
     most = max(max(one.full, one.serving) for one in bill.tables)
@@ -125,18 +125,18 @@ def memory_picture(bill: MemoryBill) -> Markup:
                 _bar(0, top + 4, table, "run", f"table: {one.table:,} bytes"),
                 _bar(table, top + 4, index, "index", f"index: {one.index:,} bytes"),
                 _bar(0, top + 27, one.full * scale, "full", f"full table: {one.full:,} bytes"),
-                _told(max(table + index, 2), top + 18, f"{size(one.serving)}"),
-                _told(one.full * scale, top + 41, f"{size(one.full)}"),
+                _value(max(table + index, 2), top + 18, f"{size(one.serving)}"),
+                _value(one.full * scale, top + 41, f"{size(one.full)}"),
             ]
         return 18 + _GROUP * len(bill.tables) - 18, parts
 
-    return picture(f"Bytes for serving. {told}", draw, left=0)
+    return picture(f"Bytes for serving. {label}", draw, left=0)
 
 
-def _bar(x: float, y: float, width: float, kind: str, told: str) -> Markup:
-    words = element("title", told)
-    return element("rect", words, x=x, y=y, width=max(width, 1), height=_BAR, class_=f"bar {kind}")
+def _bar(x: float, y: float, width: float, kind: str, label: str) -> Markup:
+    title = element("title", label)
+    return element("rect", title, x=x, y=y, width=max(width, 1), height=_BAR, class_=f"bar {kind}")
 
 
-def _told(x: float, y: float, words: str) -> Markup:
+def _value(x: float, y: float, words: str) -> Markup:
     return element("text", words, x=x + 8, y=y, class_="value")

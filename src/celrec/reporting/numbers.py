@@ -1,4 +1,4 @@
-"""Numbers as people read them, and as JSON inside of a page."""
+"""Numbers as text, and values as JSON inside of a page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 def whole(number: float) -> str:
-    """With separators.
+    """An integer with separators.
 
     >>> whole(1682)
     '1,682'
@@ -20,7 +20,7 @@ def whole(number: float) -> str:
 
 
 def figure(number: float | None, digits: int = 4) -> str:
-    """With so many digits after the point, or fewer for large numbers; a dash for none.
+    """A number with up to `digits` decimals, fewer for large numbers; a dash for None.
 
     >>> figure(0.83914), figure(12345.678), figure(None)
     ('0.8391', '12,346', '–')
@@ -32,7 +32,7 @@ def figure(number: float | None, digits: int = 4) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes in the largest unit that leaves a number of at least 1.
+    """Bytes in the largest unit with a number of at least 1.
 
     >>> size(312), size(430592), size(12_000_000)
     ('312 B', '431 kB', '12.0 MB')
@@ -45,7 +45,7 @@ def size(count: float) -> str:
 
 
 def times(ratio: float) -> str:
-    """How many times as large.
+    """A ratio.
 
     >>> times(48.31), times(1.52), times(1234.5)
     ('48×', '1.5×', '1,234×')
@@ -54,7 +54,7 @@ def times(ratio: float) -> str:
 
 
 def change(value: float, base: float) -> str:
-    """In per cent of `base`, with its sign.
+    """The relative change from `base` in per cent, with its sign.
 
     >>> change(0.84, 0.80), change(0.79, 0.80)
     ('+5.0 %', '−1.2 %')
@@ -67,7 +67,7 @@ def change(value: float, base: float) -> str:
 
 
 def page_json(value: object) -> Markup:
-    r"""JSON that can stand inside of an HTML page, whatever words are in it.
+    r"""JSON that is safe inside of an HTML page.
 
     >>> print(page_json({"</script>": "&"}))
     {"\u003c/script\u003e":"\u0026"}
@@ -75,4 +75,4 @@ def page_json(value: object) -> Markup:
     words = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     for sign in "<>&\u2028\u2029":
         words = words.replace(sign, f"\\u{ord(sign):04x}")
-    return Markup(words)  # noqa: S704  (no sign is left that could end it)
+    return Markup(words)  # noqa: S704  (no character is left that could end it)

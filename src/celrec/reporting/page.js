@@ -196,7 +196,7 @@
       }
       this.refresh();
       if (first && clusters === 1) this.open(first);
-      this.status.textContent = this.wanted ? this.told(found, clusters) : "";
+      this.status.textContent = this.wanted ? this.message(found, clusters) : "";
     }
 
     showHits(row, hits) {
@@ -212,7 +212,7 @@
       row.preview.replaceChildren(...parts);
     }
 
-    told(found, clusters) {
+    message(found, clusters) {
       if (!clusters) return "Nothing found";
       const ids = found === 1 ? "1 id" : `${whole(found)} ids`;
       return `${ids} in ${clusters === 1 ? "1 cluster" : `${whole(clusters)} clusters`}`;

@@ -1,4 +1,4 @@
-"""How a run compares with its baselines, a full table among them."""
+"""A run compared with baselines and with a full embedding."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ NAME = "reference.json"
 FULL = "full"
 _FORMAT = 1
 Watched: TypeAlias = Callable[[Plan], AbstractContextManager[Watcher]]
-"""Somebody who watches training, given its plan."""
+"""Makes a context with a watcher of training, given the plan."""
 
 
 def unwatched(plan: Plan) -> AbstractContextManager[Watcher]:
-    """Nobody watches."""
+    """A context without progress."""
     del plan
     return nullcontext(lambda _, __: None)
 
 
 def full_plan(plan: Plan) -> Plan:
-    """The same with a row for each id; what is learned online stays so.
+    """The plan with a full embedding; a plan that is learned online stays online.
 
     >>> plan = full_plan(Plan(embedding="cel-lite", personalise="all", seed=3))
     >>> plan.embedding, plan.preset, plan.personalise, plan.seed
@@ -45,7 +45,7 @@ def full_plan(plan: Plan) -> Plan:
     return replace(
         plan,
         embedding=FULL,
-        compression="1%",  # which a full table does not look at
+        compression="1%",  # ignored by a full table
         rank=plan.dim,
         preset="online" if plan.online else plan.preset,
         start="one",
@@ -55,34 +55,34 @@ def full_plan(plan: Plan) -> Plan:
 
 
 class Reference:
-    """The figures of a full embedding for the data of a run, kept in its folder as JSON.
+    """The metrics of a full embedding for the data of a run, saved in its folder as JSON.
 
-    They are found again if the run, the data and what is measured are the same.
+    They are reused if data and metrics are the same.
     """
 
     def __init__(self, folder: Path, data: RunData) -> None:
         self._path, self._data = folder / NAME, data
 
     def kept(self, evaluator: Evaluator) -> Figures | None:
-        """What was measured before; None if nothing was, or of something else."""
+        """The saved metrics; None if there are none for these data."""
         try:
             found = json.loads(self._path.read_text())
             if found["about"] == self._about(evaluator):
                 return Figures.from_dict(found["figures"])
         except (OSError, ValueError, LookupError, TypeError):
-            pass  # it can be made anew
+            pass  # it is trained anew
         return None
 
     def train(
         self, plan: Plan, evaluator: Evaluator, recommend: Recommend, watched: Watched = unwatched
     ) -> Figures:
-        """Train one with the settings and the data of the run, measure it, and keep that."""
+        """Train a full embedding with the settings and data of the run; save its metrics."""
         with watched(full_plan(plan)) as watch:
             fitted = fit(self._data.split, full_plan(plan), watch)
         return self.keep(fitted.model, evaluator, recommend)
 
     def keep(self, model: Model, evaluator: Evaluator, recommend: Recommend) -> Figures:
-        """Measure one that was trained elsewhere, and keep that."""
+        """Save the metrics of a full embedding that was trained elsewhere."""
         figures = evaluator.of_model(model, recommend)
         content = {"about": self._about(evaluator), "figures": figures.as_dict()}
         with atomic_file(self._path) as temporary:
@@ -101,15 +101,15 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class RunComparison:
-    """The run and what it is compared with, the plainest first, the run last."""
+    """The run and the models it is compared with, the simplest first, the run last."""
 
     compared_models: list[ComparedModel]
     evaluator: Evaluator | None
-    """None if nothing could be measured."""
+    """None if the test data are not available."""
     missing: str | None
-    """Why that is."""
+    """Why they are not."""
     no_reference: str | None
-    """Why there is no full embedding among them; None if there is."""
+    """Why there is no full embedding; None if there is one."""
 
     @classmethod
     def of(
@@ -121,22 +121,22 @@ class RunComparison:
         reference: bool = True,
         watched: Watched = unwatched,
     ) -> RunComparison:
-        """Measure a run in a folder, with a full embedding beside it unless that is left out.
+        """Evaluate a run in a folder and, with `reference`, a full embedding.
 
-        That is trained if no figures of one are kept in the folder.
+        That is trained unless its metrics are saved in the folder.
         """
         try:
             data = RunData.of(run)
         except CelrecError as error:
             return cls([], None, str(error).rstrip("."), "there are no data to train it on")
         if not len(data.test):
-            return cls([], None, "no rows were left to test on", "there are no test data")
+            return cls([], None, "the run has no test rows", "there are no test data")
         evaluator = Evaluator(run.plan, data)
         own = evaluator.of_model(run.model, recommend)
         found = [*baselines(run.plan, data, evaluator)]
         why: str | None = None
         if run.plan.embedding == FULL:
-            why = "this run is one itself"
+            why = "this run is a full embedding itself"
         elif not reference:
             why = "it was left out (--no-reference)"
         else:
@@ -150,5 +150,5 @@ class RunComparison:
         return cls(found, evaluator, None, why)
 
     def kind(self, kind: str) -> ComparedModel | None:
-        """The contender of a kind, if there is one."""
+        """The model of a kind, if there is one."""
         return next((one for one in self.compared_models if one.kind == kind), None)

@@ -1,4 +1,4 @@
-"""What a report reads: the data of a run, its validation records, its online record."""
+"""The data, the validation records and the online metrics of a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import polars as pl
 from celrec.data.datasets.library import open_data
 from celrec.data.interactions import Interactions
 from celrec.data.split import Split
-from celrec.errors import CelrecError
+from celrec.errors import CelrecError, first_line
 from celrec.evaluation.prequential import Measured, Prequential
 from celrec.offline.solver import ValidationRecord
 from celrec.runs.checkpoint_folder import CheckpointFolder
@@ -23,21 +23,21 @@ from celrec.runtime.state_file import load_state
 
 @dataclass(frozen=True)
 class RunData:
-    """What a run was trained and tested on, with the numbers of ids that the run has."""
+    """The training and test data of a run, with the ids of the run."""
 
     split: Split
 
     @classmethod
     def of(cls, run: Run) -> RunData:
-        """Read the data where the run says that they are, and split them as it was done then.
+        """Read the data that the run records, and split them as for training.
 
-        Complains where that cannot be: the run does not say, they are gone, or they have changed.
+        Raises an error if the run records none, or if they are missing or have changed.
         """
         source = run.source
         if "events" in run.result:
             raise CelrecError("it was learned from a stream, which has no test part")
         if not {"data", "fold", "seed"} <= set(source):
-            raise CelrecError("the run does not say what it was trained and tested on")
+            raise CelrecError("the run does not record its training and test data")
         whole = open_data(source["data"], **source.get("reading", {}))
         split = Split.named(run.plan.prepared(whole), source["fold"], source["seed"])
         found = cls(split)
@@ -58,7 +58,7 @@ class RunData:
 
     @property
     def test(self) -> Interactions:
-        """What nothing was learned from."""
+        """The test data."""
         return self.split.test
 
     @cached_property
@@ -75,7 +75,7 @@ NAME = "judgements.parquet"
 
 
 def read_validation_records(folder: Path) -> dict[str, list[ValidationRecord]]:
-    """What was noted while a run was trained, by stage; nothing for an online run."""
+    """The records of training by stage; empty for an online run."""
     path = folder / NAME
     if not path.is_file():
         return {}
@@ -86,8 +86,7 @@ def read_validation_records(folder: Path) -> dict[str, list[ValidationRecord]]:
         for row in table.select("stage", *known).iter_rows(named=True) if len(table) else ():
             stages.setdefault(row.pop("stage"), []).append(ValidationRecord(**row))
     except (pl.exceptions.PolarsError, TypeError) as error:
-        problem = str(error).partition("\n")[0]
-        raise CelrecError(f"{path}: damaged ({problem}); train again") from error
+        raise CelrecError(f"{path}: damaged ({first_line(error)}); train again") from error
     return stages
 
 
@@ -95,7 +94,7 @@ _STATE = "training.safetensors"
 
 
 def online_record(folder: Path) -> dict[str, Measured] | None:
-    """What the run noted with its last checkpoint, by slice; None if it noted nothing."""
+    """The metrics of the last checkpoint by slice; None if it has none."""
     found = CheckpointFolder(folder).latest()
     if found is None:
         return None
@@ -103,5 +102,5 @@ def online_record(folder: Path) -> dict[str, Measured] | None:
     try:
         metrics.load_state_dict(load_state(found.folder / _STATE)["notes"])
     except (CelrecError, LookupError, TypeError, AttributeError):
-        return None  # a run that somebody else's program has made need not note such things
+        return None  # other programs may write checkpoints without metrics
     return metrics.overall() if metrics.events else None

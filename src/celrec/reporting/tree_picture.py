@@ -1,4 +1,4 @@
-"""The split tree and the clusters of one kind of ids, drawn and in words."""
+"""The split tree of a table as a picture, and its clusters for the page."""
 
 from __future__ import annotations
 
@@ -21,19 +21,18 @@ class Lane:
     cluster: int
     parent: int | None
     born: int
-    """Its place in the order of splits."""
+    """Its position in the order of splits."""
     place: int
-    """Its place from top to bottom."""
+    """Its position from top to bottom."""
     folded: int
-    """How many clusters that came from it have no line of their own."""
+    """The number of its descendants without a line."""
 
 
 class TreeLayout:
-    """Clusters from top to bottom so that no line crosses another.
+    """The clusters from top to bottom, so that no lines cross.
 
-    A cluster stands below the one that it came from, and those that were split off
-    later stand nearer to it. At most `most` clusters get a line, the first ones; those that
-    came later count as folded into the nearest one that they came from.
+    A cluster is below its parent, and later children are nearer to it. The first `most` clusters
+    get a line; later ones are folded into their nearest ancestor with a line.
 
     >>> [lane.cluster for lane in TreeLayout([-1, 0, 0, 1]).lanes]
     [0, 2, 1, 3]
@@ -67,18 +66,18 @@ class TreeLayout:
             known = parent if parent in shown else None
             place = len(self.lanes)
             self.lanes.append(Lane(cluster, known, born[cluster], place, folded[cluster]))
-            waiting += children.get(cluster, [])  # so the one that was born last comes next
+            waiting += children.get(cluster, [])  # so the latest child comes next
         self.count = len(parents)
-        """How many clusters there are."""
+        """The number of clusters."""
 
     @property
     def splits(self) -> int:
-        """How many of the lines begin at another."""
+        """The number of lines that begin at another."""
         return sum(lane.parent is not None for lane in self.lanes)
 
 
 def _born(parents: Sequence[int]) -> list[int]:
-    """A number for each cluster that is above that of the one it came from, else by number."""
+    """The position of each cluster in an order with parents first, else by number."""
     children: dict[int, list[int]] = {}
     ready = []
     for cluster, parent in enumerate(parents):
@@ -88,7 +87,7 @@ def _born(parents: Sequence[int]) -> list[int]:
             ready.append(cluster)
     born = [len(parents)] * len(parents)
     number = 0
-    while ready:  # already a heap, since it is sorted
+    while ready:  # sorted, so it is a heap
         cluster = heapq.heappop(ready)
         born[cluster], number = number, number + 1
         for child in children.get(cluster, []):
@@ -102,17 +101,17 @@ _BAR = 60.0  # the longest
 
 
 def tree_picture(view: ClusterView) -> Markup | None:
-    """Each cluster as a line that begins where it was split off; None if nothing was split.
+    """Each cluster as a line from its split, with its number, size and most active members.
 
-    At its end stand its number, its size and its most active members.
+    None if nothing was split.
     """
     if view.parents is None:
         return None
     layout = TreeLayout(view.parents.tolist())
     if not layout.splits:
         return None
-    told = f"{whole(layout.count)} clusters of {view.side} in the order of their splits"
-    return picture(told, lambda sheet: _Drawing(sheet, view, layout.lanes).drawn())
+    label = f"{whole(layout.count)} clusters of {view.side} in the order of their splits"
+    return picture(label, lambda sheet: _Drawing(sheet, view, layout.lanes).drawn())
 
 
 class _Drawing:
@@ -128,7 +127,7 @@ class _Drawing:
         self._last = max(lane.born for lane in lanes) + 1
 
     def drawn(self) -> tuple[float, list[Markup]]:
-        """The height, and what there is."""
+        """The height and the elements."""
         parts = [*self._heads()]
         parts += (
             element("path", d=path(self._way(lane)[-3:]), class_="lane")
@@ -148,9 +147,9 @@ class _Drawing:
         return self._height(len(self._lanes) - 1) + 18, parts
 
     def _way(self, lane: Lane) -> list[tuple[float, float]]:
-        """From the first cluster to the end of a line, along those that it came from.
+        """The points from the first ancestor to the end of a line.
 
-        The last three points, or two if it is one of the first, are its own.
+        The last three points are its own; two for a root.
         """
         points = [(self._end, self._height(lane.place))]
         before: Lane | None = lane
@@ -178,14 +177,14 @@ class _Drawing:
     def _leaf(self, lane: Lane, cluster: Cluster) -> Iterable[Markup]:
         at = self._height(lane.place)
         mean = "no target" if cluster.mean is None else f"mean target {figure(cluster.mean, 2)}"
-        told = f"cluster {cluster.number}: {whole(cluster.size)} ids, {mean}"
-        yield element("title", told)
-        # So that one need not hit a letter.
+        title = f"cluster {cluster.number}: {whole(cluster.size)} ids, {mean}"
+        yield element("title", title)
+        # A click anywhere on the line counts.
         whole_line = {"width": self._sheet.width - self._end + 8, "height": self._step}
         yield element("rect", x=self._end - 8, y=at - self._step / 2, class_="target", **whole_line)
-        away = self._view.away(cluster) / self._view.furthest
-        side = "above" if away >= 0 else "below"
-        colour = {"class_": f"mean {side}", "style": f"--t:{abs(away):.2f}"}
+        deviation = self._view.deviation(cluster) / self._view.furthest
+        side = "above" if deviation >= 0 else "below"
+        colour = {"class_": f"mean {side}", "style": f"--t:{abs(deviation):.2f}"}
         yield element("circle", cx=self._end, cy=at, r=5.5, **colour)
         yield element("text", str(cluster.number), x=self._number, y=at + 4, class_="value")
         count, x = whole(cluster.size), self._size
@@ -205,7 +204,7 @@ _TALL = 40  # lines of a tree that is shown in a box
 
 
 def view_words(view: ClusterView) -> dict[str, Any]:
-    """What the page shows of them: a tree, a table, and the members for its script."""
+    """A view for the page: its tree, its table, and the members for the script."""
     picture = tree_picture(view)
     parents = [] if view.parents is None else view.parents.tolist()
     lanes = len(TreeLayout(parents).lanes) if parents else 0
@@ -224,7 +223,7 @@ def view_words(view: ClusterView) -> dict[str, Any]:
         "clusters": view.clusters,
         "largest": view.largest,
         "furthest": view.furthest,
-        "away": view.away,
+        "deviation": view.deviation,
         "preview": _PREVIEW,
         "picture": picture,
         "tall": lanes > _TALL,
@@ -233,9 +232,9 @@ def view_words(view: ClusterView) -> dict[str, Any]:
         "no_tree": _no_tree(view),
         "scale": scale,
         "split": picture is not None,
-        "told": _told(view),
+        "note": _note(view),
         "wanted": "a title, an id or a cluster" if view.titled else "an id or a cluster",
-        "spread_told": "standard deviation of the targets in the cluster"
+        "spread_note": "standard deviation of the targets in the cluster"
         if view.of_targets
         else "standard deviation of the mean targets of its ids, by interactions",
         "json": page_json(view.as_dict()),
@@ -248,11 +247,11 @@ def _no_tree(view: ClusterView) -> str:
     if view.parents is None and view.alone:
         return f"When {view.side} got rows of their own, the tree of their splits was not kept."
     if view.parents is None:
-        return f"The {view.side} are between rows, as the evidence says, so there is no split tree."
+        return f"The {view.side} are mixtures of rows, so there is no split tree."
     return f"The clusters of {view.side} were given from the start: none was split from another."
 
 
-def _told(view: ClusterView) -> str:
+def _note(view: ClusterView) -> str:
     words = [f"{whole(view.ids)} {view.side} share rows"]
     if view.alone:
         words[0] += f", {whole(view.alone)} others have one each"
@@ -260,7 +259,7 @@ def _told(view: ClusterView) -> str:
         words.append(f"the page has the {whole(len(view.clusters))} most active clusters")
     if view.shown < view.ids:
         words.append(
-            f"it holds {whole(view.shown)} of all ids, the most active of each cluster, and only "
+            f"it has {whole(view.shown)} of all ids, the most active of each cluster, and only "
             "these can be found"
         )
     spread = "of the targets" if view.of_targets else "of its ids’ mean targets"

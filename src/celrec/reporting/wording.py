@@ -1,4 +1,4 @@
-"""What was trained, in words."""
+"""Descriptions of a run and its plan."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _METHODS = {"cel": "CEL", "cel-int8": "CEL in eight bits", "cel-lite": "CEL-Lite
 
 
 def method_name(plan: Plan) -> str:
-    """What the embedding is called.
+    """The name of the embedding method.
 
     >>> method_name(Plan()), method_name(Plan(embedding="robe"))
     ('CEL', 'robe')
@@ -58,16 +58,16 @@ def headline(run: Run) -> str:
 
 
 def plan_words(run: Run) -> list[tuple[str, str]]:
-    """Terms, and what is to be said of each."""
+    """Terms and their descriptions."""
     plan, source, result = run.plan, run.source, run.result
-    told = find_method(plan.embedding).summary
-    if told.startswith("the same"):  # as the one before it in the list
-        told = told.replace("the same", find_method("cel").summary, 1)
+    summary = find_method(plan.embedding).summary
+    if summary.startswith("the same"):  # as the previous method in the registry
+        summary = summary.replace("the same", find_method("cel").summary, 1)
     words = [
         ("Data", _data(run)),
         ("Test part", _test_part(run)),
         ("Model", f"{_MODELS.get(plan.model, plan.model)}, rows of {whole(plan.dim)} numbers"),
-        ("Embedding", f"{method_name(plan)}: {told}"),
+        ("Embedding", f"{method_name(plan)}: {summary}"),
         ("Compressed", _compression(run)),
         ("Loss", _loss(plan)),
         ("Preset", _preset(plan)),
@@ -81,8 +81,8 @@ def plan_words(run: Run) -> list[tuple[str, str]]:
 
 
 def _data(run: Run) -> str:
-    asked = run.source.get("asked", {})
-    name = run.source.get("data") or asked.get("source")
+    requested = run.source.get("asked", {})
+    name = run.source.get("data") or requested.get("source")
     ids = f"{whole(len(run.users))} users and {whole(len(run.items))} items"
     for column, table in run.columns.items():
         ids += f", {whole(len(table))} of {column}"

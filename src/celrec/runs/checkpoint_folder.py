@@ -1,4 +1,4 @@
-"""Checkpoints of an online run."""
+"""The checkpoints of an online run, and the lock of its folder."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import polars as pl
 from safetensors import SafetensorError
 
-from celrec.errors import CelrecError
+from celrec.errors import CelrecError, first_line
 from celrec.runtime.atomic import atomic_folder
+from celrec.runtime.file_lock import lock_file
 
 _FORMAT = 1
 _KEPT = 2
@@ -77,7 +78,7 @@ class CheckpointFolder:
             for old in self.whole()[_KEPT:]:
                 shutil.rmtree(old)
         except (CelrecError, OSError, SafetensorError, pl.exceptions.PolarsError) as error:
-            problem = str(getattr(error, "strerror", None) or error).partition("\n")[0]
+            problem = first_line(getattr(error, "strerror", None) or error)
             raise CelrecError(
                 f"{self.path}: cannot write a checkpoint ({problem}); earlier ones are kept; "
                 "make room, and go on with the run"
@@ -150,7 +151,7 @@ def _verified(folder: Path) -> dict[str, Any]:
         if check != _own(content):
             raise ValueError("the checksum differs")
     except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
-        problem = str(getattr(error, "strerror", None) or error).partition("\n")[0]
+        problem = first_line(getattr(error, "strerror", None) or error)
         raise _DamagedError(f"{manifest}: damaged ({problem})") from error
     if expected != _FORMAT:
         raise CelrecError(f"{manifest}: written in format {expected}, expected {_FORMAT}")
@@ -175,3 +176,44 @@ def _checksum(path: Path) -> str:
 
 def _own(content: dict[str, Any]) -> str:
     return f"{zlib.crc32(json.dumps(content).encode()):08x}"
+
+
+_OWN = {"lock", "rejected.jsonl", "checkpoints", "seen", "journal"}
+
+
+class RunLock:
+    """Keeps other processes from a folder until it is released, or the process ends."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            self._file: IO[bytes] = (folder / "lock").open("ab")
+        except OSError as error:
+            raise CelrecError(
+                f"{folder}: cannot write in it ({error.strerror}); "
+                "choose a folder that you may write to"
+            ) from error
+        try:
+            lock_file(self._file, wait=False)
+        except OSError as error:
+            self._file.close()
+            raise CelrecError(
+                f"{folder}: another process works on this run; wait for it, or stop it"
+            ) from error
+
+    def release(self) -> None:
+        """Let others in."""
+        self._file.close()
+
+
+def lock_run(folder: Path) -> RunLock:
+    """The lock of a folder that is an online run's, or can be; it is made if it is not there."""
+    try:
+        others = {path.name for path in folder.iterdir()} - _OWN if folder.exists() else set()
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CelrecError(
+            f"{folder}: cannot be the folder of a run ({error.strerror}); name another one"
+        ) from error
+    if others:
+        raise CelrecError(f"{folder}: is there and no online run; choose another place for the run")
+    return RunLock(folder)

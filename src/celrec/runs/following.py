@@ -110,8 +110,8 @@ def stream_source(asked: Mapping[str, Any], plan: Plan, name: str) -> dict[str, 
     return {"asked": noted, "reading": {**columns_to_read(noted), "drop_invalid": True}}
 
 
-def asked_of(plan: Plan, reading: Mapping[str, Any]) -> dict[str, Any]:
-    """What would have been asked for to come to this plan, with columns of these names."""
+def requested_settings(plan: Plan, reading: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of `celrec online` that give this plan, with columns of these names."""
     planned = {n: value for n, value in asdict(plan).items() if n in online_defaults()}
     columns = {f"{role}_column": reading.get(role) for role in ("user", "item", "target")}
     time, more = reading.get("timestamp"), list(reading.get("columns", ()))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from celrec.config.plan import LITE, Plan
 from celrec.data.columns import further
-from celrec.data.interactions import IdColumn, Interactions
+from celrec.data.interactions import Interactions
 from celrec.data.seen_items import SeenItems
 from celrec.errors import CelrecError
 from celrec.offline.fitting import Fit
@@ -217,18 +217,9 @@ class OnlineLearner:
 
     def run(self, source: dict[str, Any], result: dict[str, Any]) -> Run:
         """What there is now, for questions; its model is this one, which may go on to learn."""
-        tables, past, nobody = self._shown(), self._past(), np.empty(0, np.int32)
-        known = Interactions(
-            user=nobody,
-            item=nobody,
-            target=nobody.astype(np.float32),
-            timestamp=None,
-            user_ids=self.tables["users"].ids,
-            item_ids=self.tables["items"].ids,
-            columns={
-                name: IdColumn(nobody, self.tables[name].ids) for name in self.model.column_names
-            },
-        )
+        tables, past = self._shown(), self._past()
+        ids = {name: table.ids for name, table in self.tables.items()}
+        known = Interactions.without_rows(ids.pop("users"), ids.pop("items"), ids)
         if past is not None:
             self.model.remember(with_rows(known, past))
         return Run(

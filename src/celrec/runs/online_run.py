@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
+
+import polars as pl
 
 from celrec.config.plan import Plan
 from celrec.data.seen_items import SeenItems
-from celrec.errors import CelrecError
+from celrec.errors import CelrecError, first_line
 from celrec.online.eviction import IdleTime
-from celrec.online.known_ids import KnownIds
-from celrec.online.trainer import Learned, OnlineTrainer
+from celrec.online.trainer import Learned
 from celrec.recommender.model import Model
-from celrec.runs.checkpoint_folder import CheckpointFolder
+from celrec.runs.checkpoint_folder import CheckpointFolder, RunLock, lock_run
 from celrec.runs.online_learner import OnlineLearner
 from celrec.runs.rejected_file import RejectedFile
-from celrec.runs.run_folder import check_place, load_run
-from celrec.runs.run_lock import RunLock, lock_run
+from celrec.runs.run_folder import Run, check_place, load_run
 from celrec.runs.seen_log import LATEST_SEEN, SeenLog
 from celrec.runtime.atomic import atomic_folder
 from celrec.runtime.memory_budget import MemoryBudget
 from celrec.streams.events import Events, Offset
-
-_SEEN = LATEST_SEEN
 
 
 class OnlineRun:
@@ -51,7 +50,7 @@ class OnlineRun:
     >>> learned.targets, learned.item_events
     (array([4., 3.], dtype=float32), array([0, 0]))
     >>> with OnlineRun.resume(folder) as run:
-    ...     run.events, run.offset, run.tables["users"].ids.ids.to_list()
+    ...     run.events, run.offset, run.learner.tables["users"].ids.ids.to_list()
     (2, {'row': 2}, ['ann', 'bob'])
     """
 
@@ -116,7 +115,9 @@ class OnlineRun:
             if CheckpointFolder(place).whole():
                 raise CelrecError(f"{folder}: holds a run already; resume it, or name a new folder")
             CheckpointFolder(place).tidy()
-            return cls(place, lock, learner, SeenLog(place, _SEEN, budget), dict(source or {}))
+            return cls(
+                place, lock, learner, SeenLog(place, LATEST_SEEN, budget), dict(source or {})
+            )
         except BaseException:
             lock.release()
             raise
@@ -138,7 +139,9 @@ class OnlineRun:
                 raise CelrecError(missing)
             budget = None if memory is None else MemoryBudget(memory, place)
             known = load_run(found.folder, budget=budget)
-            seen_log = SeenLog.resume(place, found.about.get("seen"), known.known, _SEEN, budget)
+            seen_log = SeenLog.resume(
+                place, found.about.get("seen"), known.known, LATEST_SEEN, budget
+            )
             learner, notes = OnlineLearner.load(found.folder, known, seen_log.seen, budget)
             run = cls(
                 *(place, lock, learner, seen_log, known.source),
@@ -151,10 +154,9 @@ class OnlineRun:
             checkpoints.tidy(found.folder)
         except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             lock.release()
-            problem = str(error).partition("\n")[0]
             raise CelrecError(
-                f"{folder}: does not fit this version of celrec ({problem}); go on with the one "
-                "that wrote it, or start a new run"
+                f"{folder}: does not fit this version of celrec ({first_line(error)}); go on "
+                "with the one that wrote it, or start a new run"
             ) from error
         except BaseException:
             lock.release()
@@ -201,16 +203,6 @@ class OnlineRun:
         return self.learner.model
 
     @property
-    def trainer(self) -> OnlineTrainer:
-        """What trains it."""
-        return self.learner.trainer
-
-    @property
-    def tables(self) -> dict[str, KnownIds]:
-        """What is known of ids, by the names of their tables."""
-        return self.learner.tables
-
-    @property
     def events(self) -> int:
         """How many events were learned."""
         return self.learner.events
@@ -224,26 +216,6 @@ class OnlineRun:
     def late(self) -> int:
         """How many events had a lower timestamp than one before them."""
         return int((self.offset or {}).get("late", 0))
-
-    @property
-    def dropped(self) -> dict[str, int]:
-        """How many ids of each kind were dropped."""
-        return self.learner.dropped
-
-    @property
-    def known(self) -> dict[str, int]:
-        """How many ids of each kind are known."""
-        return self.learner.known
-
-    @property
-    def rows(self) -> dict[str, int]:
-        """How many rows the table of each kind of ids has in use."""
-        return self.learner.rows
-
-    @property
-    def nbytes(self) -> dict[str, int]:
-        """Bytes of the model, of what learning needs besides, of ids, and of what was seen."""
-        return self.learner.nbytes
 
     @property
     def mapped(self) -> int:
@@ -282,14 +254,46 @@ class OnlineRun:
             "journal": self.journal,
             "rejected_bytes": self._rejected.flush(),
         }
-        result = {"events": self.events, "rejected": self.rejected, "late": self.late}
         kept = dict(notes or {})
         with self._checkpoints.writing(self.events, about) as folder:
             about["seen"] = self._seen_log.write()
-            self.learner.write(folder, self.source, result, kept)
+            self.learner.write(folder, self.source, self._result(), kept)
         self._seen_log.tidy(one.get("seen") for one in self._checkpoints.noted())
         self._saved, self.notes = position, kept
         return True
+
+    def snapshot(self) -> Run:
+        """What `load_run` would read of a checkpoint, without one: it does not change any more.
+
+        So other threads can read it while the run goes on to learn.
+
+        >>> from tempfile import mkdtemp
+        >>> import polars as pl
+        >>> first = pl.DataFrame({"user": [1], "item": ["lamp"], "target": [5.0]})
+        >>> more = pl.DataFrame({"user": [1], "item": ["desk"], "target": [5.0]})
+        >>> plan = Plan(embedding="cel-lite", compression="4", model="mf")
+        >>> with OnlineRun.start(Path(mkdtemp(), "run"), plan) as run:
+        ...     _ = run.learn(Events(first, {}))
+        ...     before = run.snapshot()
+        ...     _ = run.learn(Events(more, {}))
+        >>> before.items["id"].to_list(), before.known.item_ids.encode(["desk"]), len(before.seen)
+        (['lamp'], array([-1], dtype=int32), 1)
+        """
+        live = self.learner.run(self.source, self._result())
+        known = live.known
+        columns = {name: column.ids.copy() for name, column in known.columns.items()}
+        return replace(
+            live,
+            model=deepcopy(live.model),
+            known=known.without_rows(known.user_ids.copy(), known.item_ids.copy(), columns),
+            users=_own_counts(live.users),
+            items=_own_counts(live.items),
+            columns={name: _own_counts(table) for name, table in live.columns.items()},
+            seen=self.seen.frozen(),
+        )
+
+    def _result(self) -> dict[str, int]:
+        return {"events": self.events, "rejected": self.rejected, "late": self.late}
 
     def close(self) -> None:
         """Let other processes work on the run. What came after the last checkpoint is gone."""
@@ -299,13 +303,14 @@ class OnlineRun:
     def __enter__(self) -> OnlineRun:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _position(self) -> tuple[object, ...]:
         return self.events, self.rejected, self.journal, json.dumps(self.offset)
+
+
+def _own_counts(table: pl.DataFrame) -> pl.DataFrame:
+    """The table with a copy of its counts, which the run goes on to count with."""
+    counts = table.get_column("interactions").to_numpy().copy()
+    return table.with_columns(interactions=pl.Series(counts))

@@ -16,9 +16,9 @@ from safetensors.torch import load_file, save_file
 from celrec.config.building import describe_model, rebuild_model
 from celrec.config.plan import Plan
 from celrec.data.id_map import IdMap
-from celrec.data.interactions import IdColumn, Interactions
+from celrec.data.interactions import Interactions
 from celrec.data.seen_items import SeenItems
-from celrec.errors import CelrecError
+from celrec.errors import CelrecError, first_line
 from celrec.offline.solver import ValidationRecord
 from celrec.online.known_ids import id_tables
 from celrec.recommender.model import Model
@@ -215,19 +215,9 @@ def _load(folder: Path, *, seen: bool, budget: MemoryBudget | None) -> Run:
             name: _read_ids(folder / f"column_{number}.parquet")
             for number, name in enumerate(config["columns"])
         }
-        nobody = np.empty(0, np.int32)
-        known = Interactions(
-            user=nobody,
-            item=nobody,
-            target=nobody.astype(np.float32),
-            timestamp=None,
-            user_ids=IdMap(users.get_column("id"), budget),
-            item_ids=IdMap(items.get_column("id"), budget),
-            columns={
-                name: IdColumn(nobody, IdMap(table.get_column("id"), budget))
-                for name, table in columns.items()
-            },
-        )
+        tables = {"users": users, "items": items, **columns}
+        ids = {name: IdMap(table.get_column("id"), budget) for name, table in tables.items()}
+        known = Interactions.without_rows(ids.pop("users"), ids.pop("items"), ids)
         model = rebuild_model(plan, config["model"], budget)
         model.load_state_dict(load_file(folder / "model.safetensors"))
         past = None
@@ -245,22 +235,14 @@ def _load(folder: Path, *, seen: bool, budget: MemoryBudget | None) -> Run:
         *(OSError, LookupError, TypeError, ValueError, AttributeError, RuntimeError),
         pl.exceptions.PolarsError,
     ) as error:
-        problem = str(error).partition("\n")[0]
-        raise CelrecError(f"{folder}: damaged run folder ({problem}); train again") from error
+        raise CelrecError(
+            f"{folder}: damaged run folder ({first_line(error)}); train again"
+        ) from error
     return Run(
-        *(
-            model,
-            known,
-            users,
-            items,
-            columns,
-            plan,
-            source,
-            result,
-            watched,
-            validation_records,
-            past,
-        )
+        *(model, known, users, items, columns, plan, source, result),
+        seen=watched,
+        validation_records=validation_records,
+        past=past,
     )
 
 
@@ -268,8 +250,7 @@ def _read_ids(path: Path) -> pl.DataFrame:
     try:
         return pl.read_parquet(path)
     except pl.exceptions.PolarsError as error:
-        problem = str(error).partition("\n")[0]
-        raise CelrecError(f"{path}: damaged ({problem}); train again") from error
+        raise CelrecError(f"{path}: damaged ({first_line(error)}); train again") from error
 
 
 def with_rows(known: Interactions, rows: pl.DataFrame) -> Interactions:

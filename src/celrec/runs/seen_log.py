@@ -13,7 +13,7 @@ import polars as pl
 
 from celrec.data.interactions import Interactions
 from celrec.data.seen_items import SeenItems
-from celrec.errors import CelrecError
+from celrec.errors import CelrecError, first_line
 from celrec.runtime.atomic import flush
 from celrec.runtime.memory_budget import MemoryBudget
 
@@ -186,6 +186,5 @@ def read_seen(folder: Path, known: Interactions) -> SeenItems | None:
             raise CelrecError("there are ids that nobody knows")
         seen.add(users, items)
     except (pl.exceptions.PolarsError, CelrecError, TypeError) as error:
-        problem = str(error).partition("\n")[0]
-        raise CelrecError(f"{path}: damaged ({problem}); train again") from error
+        raise CelrecError(f"{path}: damaged ({first_line(error)}); train again") from error
     return seen

@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save_file
 
-from celrec.errors import CelrecError
+from celrec.errors import CelrecError, first_line
 from celrec.runtime.atomic import atomic_file
 
 _FORMAT = "1"
@@ -179,4 +179,4 @@ def state_checksum(skeleton: str, tensors: Mapping[str, torch.Tensor]) -> str:
 
 
 def _line(error: Exception) -> str:
-    return str(getattr(error, "strerror", None) or error).partition("\n")[0]
+    return first_line(getattr(error, "strerror", None) or error)

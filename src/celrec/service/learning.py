@@ -15,7 +15,6 @@ from celrec.runs.checkpoint_folder import CheckpointFolder
 from celrec.runs.following import Pace
 from celrec.runs.online_run import OnlineRun
 from celrec.runs.run_folder import load_run
-from celrec.runs.snapshot import snapshot
 from celrec.service.version import Versions
 from celrec.streams.events import Events
 from celrec.streams.journal import Journal, JournalReader
@@ -113,7 +112,7 @@ class JournalLearner:
         begun = time.monotonic()
         if self._published == self._run.journal or begun < self._not_before:
             return
-        self._versions.publish(snapshot(self._run), self._run.journal)
+        self._versions.publish(self._run.snapshot(), self._run.journal)
         self._published = self._run.journal
         self._not_before = begun + pause(time.monotonic() - begun)
 

@@ -11,7 +11,6 @@ from celrec.runs.checkpoint_folder import CheckpointFolder
 from celrec.runs.following import Pace
 from celrec.runs.online_run import OnlineRun
 from celrec.runs.run_folder import load_run
-from celrec.runs.snapshot import snapshot
 from celrec.service.events import BusyError, EventWriter, GroupCommit
 from celrec.service.guard import Refusal
 from celrec.service.learning import FolderWatcher, JournalLearner
@@ -55,7 +54,7 @@ class Service:
             self._journal = Journal(folder / "journal", self._run.journal)
             self._commit = GroupCommit(self._journal)
             self._writer = EventWriter(self._run.plan, self._run.model.column_names)
-            self._versions = Versions(snapshot(self._run), self._run.journal)
+            self._versions = Versions(self._run.snapshot(), self._run.journal)
             self._learner = JournalLearner(
                 self._run, self._journal, self._versions, pace(self._run.learner.batch)
             )

@@ -15,7 +15,7 @@ import polars as pl
 
 from celrec.data.columns import Columns
 from celrec.data.text_source import TextSource
-from celrec.errors import CelrecError
+from celrec.errors import CelrecError, first_line
 from celrec.streams.events import Offset, Rejected
 from celrec.streams.intake import Intake, check_types
 from celrec.streams.text_events import Format, TextEvents
@@ -152,8 +152,9 @@ class ParquetFile:
             if len(rest):
                 yield rest
         except pl.exceptions.PolarsError as error:
-            reason = str(error).partition("\n")[0]
-            raise CelrecError(f"{self._path}: damaged parquet file ({reason})") from error
+            raise CelrecError(
+                f"{self._path}: damaged parquet file ({first_line(error)})"
+            ) from error
 
     def _identity(self) -> Offset:
         """The file's length, and the CRC of its end with the footer."""

@@ -150,9 +150,8 @@ class EventSource(ABC):
         check signals and clocks.
         """
 
-    def acknowledge(self, offset: Offset) -> None:
+    def acknowledge(self, offset: Offset) -> None:  # noqa: B027  (files need no acknowledgement)
         """Tell the broker that all events up to `offset` are saved and can be released."""
-        del offset  # files need no acknowledgement
 
     def close(self) -> None:  # noqa: B027  (most sources have none)
         """Close connections."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias
 
-from celrec.errors import CelrecError
+from celrec.errors import CelrecError, first_line
 from celrec.streams.broker import BrokerUnavailable
 from celrec.streams.fields import json_objects
 
@@ -236,5 +236,5 @@ class RedisGroup:
             raise CelrecError(f"{self}: {self._text(error)}") from None
 
     def _text(self, error: Exception) -> str:
-        text = str(error).partition("\n")[0].rstrip(".")
+        text = first_line(error).rstrip(".")
         return text.replace(self._secret, "…") if self._secret else text

@@ -20,7 +20,7 @@ from celrec.data.datasets.synthetic import SYNTHETIC
 from celrec.data.download import DownloadError, download
 from celrec.data.interactions import Interactions
 from celrec.data.reading import read
-from celrec.errors import CelrecError
+from celrec.errors import CelrecError, first_line
 from celrec.runtime.atomic import atomic_folder
 
 DATASETS = {d.name: d for d in (*MOVIELENS, *AMAZON, RENT_THE_RUNWAY, BOOK_CROSSING, SYNTHETIC)}
@@ -188,8 +188,7 @@ def _parsed(parse: Callable[[], Tables], source: str) -> Tables:
     try:
         return parse()
     except pl.exceptions.PolarsError as error:
-        problem = str(error).partition("\n")[0]
-        raise CelrecError(f"{source}: not what was published ({problem})") from error
+        raise CelrecError(f"{source}: not what was published ({first_line(error)})") from error
 
 
 def _remove_downloads(dataset: Dataset) -> None:

@@ -9,7 +9,7 @@ import polars as pl
 
 from celrec.data.datasets.dataset import Counts, Dataset, PublishedFile, Tables
 from celrec.data.text_source import TextSource
-from celrec.errors import CelrecError
+from celrec.errors import CelrecError, first_line
 
 _URL = "https://mcauleylab.ucsd.edu/public_datasets/data/renttherunway/"
 _FILE = "renttherunway_final_data.json.gz"
@@ -33,8 +33,9 @@ def _parse(files: Mapping[str, Path]) -> Tables:
         )
         items = events.select(item=pl.col("item_id").cast(pl.Int32), category="category")
     except pl.exceptions.PolarsError as error:
-        problem = str(error).partition("\n")[0]
-        raise CelrecError(f"{source}: not the published JSON lines ({problem})") from error
+        raise CelrecError(
+            f"{source}: not the published JSON lines ({first_line(error)})"
+        ) from error
     return Tables(ratings, items.unique("item", keep="first", maintain_order=True))
 
 
