@@ -18,8 +18,7 @@ import torch
 from celrec import Interactions, load_dataset
 from celrec.config.building import make_model
 from celrec.config.plan import Plan
-from celrec.online.make_trainer import initialise_tables, make_trainer
-from celrec.online.stream_model import stream_model
+from celrec.online.make_trainer import initialise_tables, make_trainer, stream_model
 from celrec.online.trainer import OnlineTrainer
 from celrec.recommender.batch import Batch
 

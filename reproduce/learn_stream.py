@@ -14,8 +14,12 @@ from torch import Tensor
 from celrec.config.plan import Plan
 from celrec.errors import DivergedError
 from celrec.evaluation.prequential import Prequential
-from celrec.online.make_trainer import initialise_tables, make_trainer
-from celrec.online.stream_model import online_settings, stream_model
+from celrec.online.make_trainer import (
+    initialise_tables,
+    make_trainer,
+    online_settings,
+    stream_model,
+)
 from celrec.online.trainer import Learned, OnlineTrainer
 from celrec.recommender.batch import Batch
 from celrec.runtime.jit import compiled

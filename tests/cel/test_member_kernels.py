@@ -4,13 +4,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from celrec.cel.crowded import BACKENDS, split_crowded
 from celrec.cel.member_kernels import (
     first_component_compiled,
     look_up,
     split_crowded_compiled,
     tally,
 )
+from celrec.cel.split import BACKENDS, split_crowded
 from celrec.cel.split_scores import first_component
 from celrec.embeddings.clustered import ClusteredEmbedding
 

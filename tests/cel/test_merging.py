@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celrec.cel.merging import merge_while, nearest_pair
+from celrec.cel.reassignment import merge_while, nearest_pair
 from celrec.embeddings.clustered import ClusteredEmbedding
 
 

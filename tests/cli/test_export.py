@@ -10,8 +10,7 @@ import torch
 from celrec import Planted, read
 from celrec.cli.main import main
 from celrec.config.presets import PRESETS
-from celrec.inference.graph_files import read_safetensors
-from celrec.inference.scorer import Scorer
+from celrec.inference.graph_files import Scorer, read_safetensors
 from celrec.runs.run_folder import load_run
 
 

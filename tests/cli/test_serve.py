@@ -36,9 +36,7 @@ def test_a_port_that_is_taken_is_told(tmp_path, capsys, publisher):
 
 def test_a_new_run_can_be_gone_on_with_by_online(tmp_path, monkeypatch):
     served = []
-    monkeypatch.setattr(
-        "celrec.service.server.serve", lambda folder, *_, **__: served.append(folder)
-    )
+    monkeypatch.setattr("celrec.service.app.serve", lambda folder, *_, **__: served.append(folder))
     folder = tmp_path / "new"
     assert main(["serve", str(folder), "--new", "--port", "0"]) == 0
     with OnlineRun.resume(folder) as run:

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celrec import read
-from celrec.data.grouped import Grouped
+from celrec.data.histories import Grouped
 from tests.data.logs import logs
 
 

@@ -11,8 +11,7 @@ from celrec import CelrecError
 from celrec.config.plan import Plan
 from celrec.inference import export
 from celrec.inference.export import check_export_place, export_run
-from celrec.inference.graph_files import read_safetensors
-from celrec.inference.scorer import Scorer
+from celrec.inference.graph_files import Scorer, read_safetensors
 from celrec.inference.top_k import TopK
 from celrec.runs.run_folder import load_run, save_run
 from tests.inference.small_models import HISTORY, ITEMS, USERS, small_log, small_model

@@ -14,11 +14,11 @@ from celrec.inference.graph_files import (
     ONNX_ABOUT,
     OUTPUT,
     PROGRAM_ABOUT,
+    Scorer,
     program_of,
     write_onnx,
     write_program,
 )
-from celrec.inference.scorer import Scorer
 from tests.inference.small_models import BATCHES, questions, small_log, small_model
 
 

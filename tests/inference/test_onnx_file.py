@@ -4,8 +4,7 @@ import pytest
 
 from celrec import CelrecError
 from celrec.config.plan import Plan
-from celrec.inference.graph_files import program_of, write_onnx
-from celrec.inference.scorer import Scorer
+from celrec.inference.graph_files import Scorer, program_of, write_onnx
 from tests.inference.small_models import small_log, small_model
 
 

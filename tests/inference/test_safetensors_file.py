@@ -8,8 +8,7 @@ from safetensors.torch import save_file
 from celrec import CelrecError
 from celrec.config.plan import Plan
 from celrec.embeddings.registry import METHODS
-from celrec.inference.graph_files import read_safetensors, write_safetensors
-from celrec.inference.scorer import Scorer
+from celrec.inference.graph_files import Scorer, read_safetensors, write_safetensors
 from celrec.models.registry import MODELS
 from tests.inference.small_models import questions, small_log, small_model
 

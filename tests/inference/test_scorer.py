@@ -5,7 +5,7 @@ import torch
 
 from celrec.config.plan import Plan
 from celrec.embeddings.registry import METHODS
-from celrec.inference.scorer import Scorer
+from celrec.inference.graph_files import Scorer
 from celrec.models.registry import MODELS
 from tests.inference.small_models import HISTORY, events, questions, small_log, small_model
 

@@ -20,8 +20,8 @@ from celrec.offline.least_squares import AlternatingLeastSquares
 from celrec.offline.pair_statistics import make_pair_statistics
 from celrec.offline.vector_descent import VectorDescent
 from celrec.recommender.batch import Batch
-from celrec.recommender.materialised import Materialised
 from celrec.recommender.model import Model
+from celrec.recommender.vectors import Materialised
 from celrec.runtime.state_file import load_state, save_state
 from tests.data.logs import logs
 from tests.offline.test_least_squares import best_non_negative

@@ -13,7 +13,7 @@ from celrec.embeddings.registry import METHODS
 from celrec.online import eviction as eviction
 from celrec.online.eviction import Eviction, IdleTime
 from celrec.online.known_ids import KnownIds
-from celrec.online.stream_model import stream_model
+from celrec.online.make_trainer import stream_model
 
 LEAST = 20
 ROLES = {"users": "user", "items": "item", "shops": "shop"}

@@ -9,8 +9,8 @@ from celrec.embeddings.compositional import CompositionalEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
 from celrec.offline.initial_factors import initialise_factors
-from celrec.recommender.materialised import Materialised
 from celrec.recommender.model import Model
+from celrec.recommender.vectors import Materialised
 
 IDS, DIM = 9, 4
 EVERYONE = torch.tensor([*range(IDS), -1, IDS, 2**40, -(2**63)])

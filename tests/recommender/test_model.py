@@ -18,8 +18,8 @@ from celrec.models.losses import LOSSES
 from celrec.recommender import model as model_module
 from celrec.recommender.batch import HISTORY
 from celrec.recommender.feature_tables import FeatureTables
-from celrec.recommender.materialised import Materialised
 from celrec.recommender.model import Model
+from celrec.recommender.vectors import Materialised
 
 DIM = 4
 

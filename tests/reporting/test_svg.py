@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celrec.reporting.drawing import element
-from celrec.reporting.numbers import page_json
+from celrec.reporting.wording import page_json
 
 WORDS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=40)
 

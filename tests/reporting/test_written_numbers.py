@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from celrec.reporting.numbers import change, figure, size, times
+from celrec.reporting.wording import change, figure, size, times
 
 
 @pytest.mark.parametrize(

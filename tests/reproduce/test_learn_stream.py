@@ -5,8 +5,12 @@ import pytest
 import torch
 
 from celrec.config.plan import Plan
-from celrec.online.make_trainer import initialise_tables, make_trainer
-from celrec.online.stream_model import online_settings, stream_model
+from celrec.online.make_trainer import (
+    initialise_tables,
+    make_trainer,
+    online_settings,
+    stream_model,
+)
 from celrec.recommender.batch import Batch
 from reproduce import learn_stream as module
 from reproduce.conversion_stream import ConversionStream

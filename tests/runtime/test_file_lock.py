@@ -4,8 +4,8 @@ import types
 
 import pytest
 
-from celrec.runtime import file_lock
-from celrec.runtime.file_lock import lock_file
+from celrec.runtime import atomic
+from celrec.runtime.atomic import lock_file
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def windows(monkeypatch):
 
     module = types.SimpleNamespace(LK_NBLCK=2, locking=locking)
     monkeypatch.setitem(sys.modules, "msvcrt", module)
-    monkeypatch.setattr(file_lock, "fcntl", None)
+    monkeypatch.setattr(atomic, "fcntl", None)
     return locked
 
 
@@ -66,7 +66,7 @@ def test_windows_locks_a_byte_beyond_the_end_and_leaves_the_position(tmp_path, w
 
 def test_windows_tries_again_while_it_waits(tmp_path, windows, monkeypatch):
     windows.add(-1)
-    monkeypatch.setattr(file_lock.time, "sleep", lambda _: windows.clear())
+    monkeypatch.setattr(atomic.time, "sleep", lambda _: windows.clear())
     with (tmp_path / "lock").open("ab") as file:
         lock_file(file, wait=True)
         assert windows == {file.fileno()}

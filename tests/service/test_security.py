@@ -3,8 +3,8 @@
 import pytest
 
 from celrec.errors import CelrecError
+from celrec.service.app import is_loopback, serve
 from celrec.service.guard import ApiKey
-from celrec.service.server import is_loopback, serve
 
 SECRET = "correct horse battery"  # noqa: S105
 EVENT = {"events": [{"user": "u1", "item": 3, "target": 2}]}

@@ -4,8 +4,8 @@ from celrec.cel.clusterer import Clusterer as Clusterer
 from celrec.cel.clusterer import ClustererConfig as ClustererConfig
 from celrec.cel.clusterer import Move as Move
 from celrec.cel.clusterizing import clusterize as clusterize
+from celrec.cel.clusterizing import declusterize as declusterize
 from celrec.cel.criteria import CRITERIA as CRITERIA
-from celrec.cel.declusterizing import declusterize as declusterize
 from celrec.cel.evidence import DistributedEvidence as DistributedEvidence
 from celrec.cel.evidence import Evidence as Evidence
 from celrec.cel.reassignment import Reassignment as Reassignment

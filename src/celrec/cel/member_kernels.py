@@ -7,11 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from celrec.runtime.jit import compiled
+from celrec.runtime.jit import Doubles, Flags, Floats, Ints, compiled
 
-Doubles = NDArray[np.float64]
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
 Links = NDArray[np.int32]
 Assignment = NDArray[np.signedinteger[Any]]
 
@@ -246,7 +243,7 @@ def first_component_compiled(rows: Doubles) -> Doubles:
 
 
 @compiled
-def _leaving(gradients: Doubles, events: Ints) -> NDArray[np.bool_]:
+def _leaving(gradients: Doubles, events: Ints) -> Flags:
     """`Splitter(threshold="balanced").leaving`: centred gradients, GPCA, a balanced threshold."""
     size, dim = gradients.shape
     centred = np.empty((size, dim))

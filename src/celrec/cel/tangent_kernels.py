@@ -11,10 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from celrec.runtime.jit import compiled
-
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
+from celrec.runtime.jit import Doubles, Floats, Ints, compiled
 
 KNOWN_LOSSES = ("squared-error", "cross-entropy")
 """The losses that kernels implement; their argument `logistic` means the second one."""
@@ -36,7 +33,7 @@ def mixed_bits(number: np.uint64) -> np.uint64:
 
 
 @compiled
-def hashed(ids: Ints, seed: int) -> NDArray[np.float64]:
+def hashed(ids: Ints, seed: int) -> Doubles:
     """A pseudo-random number in [0, 1) for each id and seed."""
     numbers = np.empty(len(ids))
     for place in range(len(ids)):
@@ -157,7 +154,7 @@ def choose_by_tangents(
 
 @compiled
 def add_tangent_gradients(
-    gradients: NDArray[np.float64],
+    gradients: Doubles,
     ids: Ints,
     assignment: NDArray[np.signedinteger[Any]],
     weight: Floats,

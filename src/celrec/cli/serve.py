@@ -64,8 +64,8 @@ def serve(
     from celrec.runs.following import Pace
 
     try:
+        from celrec.service.app import serve as run_server
         from celrec.service.guard import ApiKey, Limits
-        from celrec.service.server import serve as run_server
         from celrec.service.service import Service
     except ModuleNotFoundError as error:
         raise CelrecError(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from celrec.data.text_source import Progress
 from celrec.errors import CelrecError
-from celrec.runtime.file_lock import lock_file
+from celrec.runtime.atomic import lock_file
 
 _CHUNK = 1 << 18
 _TIMEOUT = 30.0

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from celrec.runtime.growing_arrays import GrowingRows
-from celrec.runtime.jit import compiled
+from celrec.runtime.jit import Ints, ShortInts, Words, compiled
 from celrec.runtime.memory_budget import MemoryBudget
 
 _MAX_LOAD = 0.7
@@ -29,13 +29,13 @@ def _place(low: np.uint64, shift: np.uint64) -> np.uint64:
 
 @compiled
 def _insert(
-    low: NDArray[np.uint64],
-    high: NDArray[np.uint64],
-    slots: NDArray[np.uint64],
+    low: Words,
+    high: Words,
+    slots: Words,
     shift: np.uint64,
     count: int,
-    numbers: NDArray[np.int32],
-    first_rows: NDArray[np.int64],
+    numbers: ShortInts,
+    first_rows: Ints,
 ) -> int:
     mask, one = np.uint64(len(slots) - 1), np.uint64(1)
     start = count
@@ -60,13 +60,7 @@ def _insert(
 
 
 @compiled
-def _find(
-    low: NDArray[np.uint64],
-    high: NDArray[np.uint64],
-    slots: NDArray[np.uint64],
-    shift: np.uint64,
-    numbers: NDArray[np.int32],
-) -> None:
+def _find(low: Words, high: Words, slots: Words, shift: np.uint64, numbers: ShortInts) -> None:
     mask, one = np.uint64(len(slots) - 1), np.uint64(1)
     for row in range(len(low)):
         own, tag = low[row], high[row] & _HIGH_HALF
@@ -81,7 +75,7 @@ def _find(
 
 
 @compiled
-def _move(old: NDArray[np.uint64], new: NDArray[np.uint64], shift: np.uint64) -> None:
+def _move(old: Words, new: Words, shift: np.uint64) -> None:
     mask, one = np.uint64(len(new) - 1), np.uint64(1)
     for row in range(len(old)):
         if old[row, 1] & _LOW_HALF != 0:

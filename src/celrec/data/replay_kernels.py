@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from celrec.runtime.jit import compiled
+from celrec.runtime.jit import Ints, compiled
 
 
 @compiled
-def bounds(ids: NDArray[np.int64]) -> tuple[int, int]:
+def bounds(ids: Ints) -> tuple[int, int]:
     """The lowest and the highest id; 0 and -1 without ids."""
     lowest, highest = 0, -1
     for row in range(len(ids)):
@@ -24,9 +23,7 @@ def bounds(ids: NDArray[np.int64]) -> tuple[int, int]:
 
 
 @compiled
-def place(
-    counts: NDArray[np.int64], ids: NDArray[np.int64], width: int, slots: NDArray[np.int64]
-) -> None:
+def place(counts: Ints, ids: Ints, width: int, slots: Ints) -> None:
     """Count the events of `ids`, which must be below len(counts), and find their slots."""
     for row in range(len(ids)):
         owner = ids[row]
@@ -36,9 +33,7 @@ def place(
 
 
 @compiled
-def count_kept(
-    counts: NDArray[np.int64], ids: NDArray[np.int64], width: int, kept: NDArray[np.int64]
-) -> int:
+def count_kept(counts: Ints, ids: Ints, width: int, kept: Ints) -> int:
     """The number of stored events of each id, and their total."""
     total = 0
     for row in range(len(ids)):
@@ -49,14 +44,7 @@ def count_kept(
 
 
 @compiled
-def find(
-    counts: NDArray[np.int64],
-    ids: NDArray[np.int64],
-    width: int,
-    kept: NDArray[np.int64],
-    owners: NDArray[np.int64],
-    slots: NDArray[np.int64],
-) -> None:
+def find(counts: Ints, ids: Ints, width: int, kept: Ints, owners: Ints, slots: Ints) -> None:
     """The row in `ids` and the slot of every stored event, oldest first within each row."""
     event = 0
     for row in range(len(ids)):
@@ -73,7 +61,7 @@ def find(
 
 
 @compiled
-def write(ring: NDArray[Any], slots: NDArray[np.int64], values: NDArray[Any], length: int) -> None:
+def write(ring: NDArray[Any], slots: Ints, values: NDArray[Any], length: int) -> None:
     """Write the values of events, `length` words each, to their slots; the last write wins."""
     if length == 1:
         for event in range(len(slots)):
@@ -85,7 +73,7 @@ def write(ring: NDArray[Any], slots: NDArray[np.int64], values: NDArray[Any], le
 
 
 @compiled
-def read(ring: NDArray[Any], slots: NDArray[np.int64], values: NDArray[Any], length: int) -> None:
+def read(ring: NDArray[Any], slots: Ints, values: NDArray[Any], length: int) -> None:
     """Read the values of events, `length` words each, from their slots."""
     if length == 1:
         for event in range(len(slots)):
@@ -97,7 +85,7 @@ def read(ring: NDArray[Any], slots: NDArray[np.int64], values: NDArray[Any], len
 
 
 @compiled
-def renumber(values: NDArray[Any], place: int, length: int, numbers: NDArray[np.int64]) -> None:
+def renumber(values: NDArray[Any], place: int, length: int, numbers: Ints) -> None:
     """Replace v ≥ 0 by numbers[v], at `place` in each run of `length`."""
     for at in range(place, len(values), length):
         if values[at] >= 0:

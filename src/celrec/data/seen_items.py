@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from celrec.data.id_map import whole_numbers
 from celrec.errors import CelrecError
 from celrec.runtime.growing_arrays import GrowingRows
-from celrec.runtime.jit import compiled
+from celrec.runtime.jit import Flags, Ints, ShortInts, compiled
 from celrec.runtime.memory_budget import MemoryBudget
 
 _INT32 = np.dtype(np.int32)
@@ -174,14 +174,14 @@ def _numbers(before: NDArray[np.int32], kept: NDArray[np.int64] | None) -> NDArr
 
 @compiled
 def _append(
-    users: NDArray[np.int64],
-    items: NDArray[np.int64],
+    users: Ints,
+    items: Ints,
     size: int,
-    user: NDArray[np.int32],
-    item: NDArray[np.int32],
-    before: NDArray[np.int32],
-    last: NDArray[np.int32],
-    count: NDArray[np.int32],
+    user: ShortInts,
+    item: ShortInts,
+    before: ShortInts,
+    last: ShortInts,
+    count: ShortInts,
 ) -> int:
     """Append events after the first `size`, each with the place of its user's previous event."""
     for row in range(len(users)):
@@ -197,12 +197,7 @@ def _append(
 
 @compiled
 def _collect(
-    users: NDArray[np.int64],
-    item: NDArray[np.int32],
-    before: NDArray[np.int32],
-    last: NDArray[np.int32],
-    starts: NDArray[np.int64],
-    items: NDArray[np.int32],
+    users: Ints, item: ShortInts, before: ShortInts, last: ShortInts, starts: Ints, items: ShortInts
 ) -> None:
     """Follow the events of each user backwards, and write their items."""
     for row in range(len(users)):
@@ -215,7 +210,7 @@ def _collect(
 
 
 @compiled
-def _latest(user: NDArray[np.int32], most: int, counts: NDArray[np.int32]) -> NDArray[np.bool_]:
+def _latest(user: ShortInts, most: int, counts: ShortInts) -> Flags:
     """A mask of the `most` latest events of each user."""
     among = np.zeros(len(user), np.bool_)
     for at in range(len(user) - 1, -1, -1):

@@ -12,9 +12,9 @@ import torch.nn.functional as F  # noqa: N812  (its name everywhere)
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from celrec.data.grouped import Grouped
+from celrec.data.histories import Grouped
 from celrec.data.interactions import Interactions
-from celrec.runtime.jit import compiled
+from celrec.runtime.jit import Floats, Ints, compiled
 
 _BATCH = 8192
 _OTHER = {"users": "items", "items": "users"}
@@ -194,12 +194,7 @@ def _train(
 
 @compiled
 def gather_neighbours(
-    starts: NDArray[np.int64],
-    partners: NDArray[np.int64],
-    shares: NDArray[np.float32],
-    ids: NDArray[np.int64],
-    vectors: NDArray[np.float32],
-    sums: NDArray[np.float32],
+    starts: Ints, partners: Ints, shares: Floats, ids: Ints, vectors: Floats, sums: Floats
 ) -> None:
     """Σ share·vector over the neighbours of each of some ids."""
     dim = vectors.shape[1]
@@ -215,12 +210,7 @@ def gather_neighbours(
 
 @compiled
 def scatter_to_neighbours(
-    starts: NDArray[np.int64],
-    partners: NDArray[np.int64],
-    shares: NDArray[np.float32],
-    ids: NDArray[np.int64],
-    slopes: NDArray[np.float32],
-    sums: NDArray[np.float32],
+    starts: Ints, partners: Ints, shares: Floats, ids: Ints, slopes: Floats, sums: Floats
 ) -> None:
     """The backward pass: add share·slope of each id to the sums of its neighbours."""
     dim = slopes.shape[1]

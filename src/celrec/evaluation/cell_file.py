@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from celrec.errors import CelrecError
-from celrec.runtime.file_lock import lock_file
+from celrec.runtime.atomic import lock_file
 
 _BEGIN = b'{"cell": '
 

@@ -17,12 +17,12 @@ from celrec.data.id_map import UNSEEN
 from celrec.errors import CelrecError
 from celrec.inference.graph_files import (
     OUTPUT,
+    Scorer,
     program_of,
     write_onnx,
     write_program,
     write_safetensors,
 )
-from celrec.inference.scorer import Scorer
 from celrec.runs.run_folder import Run
 from celrec.runtime.atomic import atomic_file, atomic_folder
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from celrec.cel.evidence import DistributedEvidence, Evidence
-from celrec.data.grouped import Grouped
+from celrec.data.histories import Grouped
 from celrec.data.interactions import Interactions
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding

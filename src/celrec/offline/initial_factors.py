@@ -6,8 +6,8 @@ import torch
 
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.embedding import SharedRows
-from celrec.recommender.materialised import Materialised
 from celrec.recommender.model import Model
+from celrec.recommender.vectors import Materialised
 
 _SMALL = 0.1  # the deviation of factors where biases explain most of a rating
 

@@ -15,8 +15,8 @@ from celrec.embeddings.embedding import SharedRows
 from celrec.offline.factorisation_solver import FactorisationSolver
 from celrec.offline.row_solvers import solve_rows
 from celrec.offline.vector_descent import VectorDescent
-from celrec.recommender.materialised import Materialised
 from celrec.recommender.model import Model
+from celrec.recommender.vectors import Materialised
 from celrec.runtime.communicator import LOCAL, Communicator
 from celrec.runtime.partition import WHOLE, Partition
 

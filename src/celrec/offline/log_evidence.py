@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from celrec.cel.autograd_evidence import AutogradEvidence
-from celrec.data.grouped import Grouped
+from celrec.data.histories import Grouped
 from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.recommender.batch import Batch

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from celrec.config.offline import MinibatchConfig
-from celrec.data.grouped import Grouped
+from celrec.data.histories import Grouped
 from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.embedding import SharedRows

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from celrec.data.grouped import Grouped
+from celrec.data.histories import Grouped
 from celrec.data.interactions import Interactions
 from celrec.offline.kernels import unexplained_sums
 from celrec.recommender.model import Model

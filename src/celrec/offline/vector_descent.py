@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from celrec.config.offline import ComposedConfig
-from celrec.recommender.materialised import Materialised
+from celrec.recommender.vectors import Materialised
 
 
 class VectorDescent:

@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from celrec.cel.crowded import BACKENDS
 from celrec.cel.member_kernels import approach, look_up, tally
 from celrec.cel.member_lists import MemberLists
-from celrec.cel.merging import nearest_pair
+from celrec.cel.reassignment import nearest_pair
+from celrec.cel.split import BACKENDS
 from celrec.cel.tangent_kernels import draw_candidates, hashed
 from celrec.config.online import OnlineClusterConfig, RowDescentConfig
 from celrec.embeddings.clustered import ClusteredEmbedding

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from celrec.cel.tangent_kernels import mixed_bits, tangent_losses
-from celrec.runtime.jit import compiled
-
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
+from celrec.runtime.jit import Bytes, Floats, Ints, compiled
 
 
 @compiled
-def weigh(evidence: NDArray[np.uint8], ids: Ints, scale: Floats, weights: Floats) -> None:
+def weigh(evidence: Bytes, ids: Ints, scale: Floats, weights: Floats) -> None:
     """The weights that evidence gives: `scale` holds what each of the 256 values stands for."""
     for event in range(len(ids)):
         total = np.float32(0)
@@ -26,7 +22,7 @@ def weigh(evidence: NDArray[np.uint8], ids: Ints, scale: Floats, weights: Floats
 
 
 @compiled
-def _take_notice(row: NDArray[np.uint8], value: Floats, active: int, moment: np.uint64) -> None:
+def _take_notice(row: Bytes, value: Floats, active: int, moment: np.uint64) -> None:
     """Keep `value`, how bad each row is, as evidence: above the least, rounded at random.
 
     All are rounded up by the same chance: so the mean of what is kept is what was added, and
@@ -42,12 +38,7 @@ def _take_notice(row: NDArray[np.uint8], value: Floats, active: int, moment: np.
 
 @compiled
 def add_evidence(
-    evidence: NDArray[np.uint8],
-    ids: Ints,
-    losses: Floats,
-    kept: Floats,
-    steps: float,
-    moments: Ints,
+    evidence: Bytes, ids: Ints, losses: Floats, kept: Floats, steps: float, moments: Ints
 ) -> None:
     """Add what each event tells of its id: `steps` for a unit of loss, rounded at random.
 
@@ -66,7 +57,7 @@ def add_evidence(
 
 @compiled
 def add_tangent_evidence(
-    evidence: NDArray[np.uint8],
+    evidence: Bytes,
     ids: Ints,
     rows: Floats,
     outputs: Floats,
@@ -93,9 +84,7 @@ def add_tangent_evidence(
 
 
 @compiled
-def log_shares(
-    losses: Floats, evidence: NDArray[np.uint8], ids: Ints, scale: float, most: int
-) -> None:
+def log_shares(losses: Floats, evidence: Bytes, ids: Ints, scale: float, most: int) -> None:
     """Turn (events, rows) of losses into the logarithms of what to take out, the greatest 0.
 
     That is `scale` times the loss; 0 where the evidence stands at `most`, for what it would be

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from celrec.cel.merging import nearest_pair
+from celrec.cel.reassignment import nearest_pair
 from celrec.cel.split_scores import first_component
 from celrec.cel.tangent_kernels import KNOWN_LOSSES
 from celrec.config.online import RowDescentConfig

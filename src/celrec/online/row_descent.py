@@ -13,21 +13,13 @@ from torch import Tensor
 from celrec.config.online import RowDescentConfig
 from celrec.errors import CelrecError
 from celrec.runtime.growing_arrays import GrowingRows
-from celrec.runtime.jit import compiled
+from celrec.runtime.jit import Floats, Ints, ShortInts, compiled
 from celrec.runtime.memory_budget import MemoryBudget
-
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
 
 
 @compiled
 def sum_by_row(
-    rows: Ints,
-    values: Floats,
-    place: NDArray[np.int32],
-    touched: Ints,
-    sums: Floats,
-    counts: Floats,
+    rows: Ints, values: Floats, place: ShortInts, touched: Ints, sums: Floats, counts: Floats
 ) -> int:
     """Sums of `values` over equal `rows`; how many different rows there are.
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from celrec.cel.merging import merge_while
+from celrec.cel.reassignment import merge_while
 from celrec.data.interactions import Interactions
 from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding

@@ -22,11 +22,12 @@ from celrec.models.interaction import History, Interaction
 from celrec.models.losses import LOSSES, Loss
 from celrec.recommender.batch import HISTORY, Batch
 from celrec.recommender.feature_tables import FeatureTables
-from celrec.recommender.materialised import Materialised, combines_rows
 from celrec.recommender.vectors import (
+    Materialised,
     add_noise,
     all_vectors,
     chosen,
+    combines_rows,
     history_of,
     side_by_side,
 )

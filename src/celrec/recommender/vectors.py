@@ -1,4 +1,4 @@
-"""Vectors of a batch, each computed once where several samples need it."""
+"""Vectors of a batch or a table, each computed once where several samples need it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ import numba
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812  (its name everywhere)
-from numpy.typing import NDArray
 from torch import Tensor
 
 from celrec.data.id_map import UNSEEN
+from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.embedding import Embedding, SharedRows
+from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.personal import PersonalEmbedding
+from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.models.interaction import History
 from celrec.recommender.batch import Batch
-from celrec.runtime.jit import compiled_parallel
+from celrec.runtime.jit import Floats, Ints, compiled_parallel
 
 
 def all_vectors(items: Embedding, batch: Batch) -> Tensor | None:
@@ -81,12 +84,7 @@ def side_by_side(features: list[Tensor]) -> Tensor:
 
 
 @compiled_parallel
-def _products_by_row(
-    matrices: NDArray[np.float32],
-    rows: NDArray[np.int64],
-    vectors: NDArray[np.float32],
-    products: NDArray[np.float32],
-) -> None:
+def _products_by_row(matrices: Floats, rows: Ints, vectors: Floats, products: Floats) -> None:
     """The product of the matrix of each row with a vector: Σ_b matrices[row, a, b]·vector[b].
 
     Without a copy of a matrix for each row, which takes ten times as long as the products.
@@ -99,3 +97,55 @@ def _products_by_row(
             for b in range(dim):
                 total += matrix[a, b] * vector[b]
             products[n, a] = total
+
+
+class Materialised(FullEmbedding):
+    """A row for each id that holds the id's vector in `source`, as of the last `refresh`.
+
+    So whatever works with rows works with sums, products and mixtures of rows too. It is a
+    view: its rows are not parameters, and are neither learned, saved nor counted.
+
+    >>> from celrec.embeddings.biased import BiasedEmbedding
+    >>> source = BiasedEmbedding(FullEmbedding(3, 2))
+    >>> view = Materialised(source)
+    >>> bool((view(torch.arange(3)) == source(torch.arange(3))).all())
+    True
+    """
+
+    def __init__(self, source: Embedding) -> None:
+        like = next(source.parameters())
+        super().__init__(
+            source.num_embeddings, source.embedding_dim, device=like.device, dtype=like.dtype
+        )
+        self.weight.requires_grad_(False)
+        self._source = (source,)  # in a tuple, since its parameters are not this table's
+        self.refresh()
+
+    def reset_parameters(self) -> None:
+        """Nothing to draw: the rows are those of the source."""
+
+    @property
+    def source(self) -> Embedding:
+        """The table whose vectors these are."""
+        return self._source[0]
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Compute the vectors of all ids anew; the last row is that of unseen ids."""
+        ids = torch.arange(self.num_embeddings + 1, device=self.weight.device)
+        ids[-1] = -1
+        self.weight.copy_(self.source(ids))
+
+
+def combines_rows(table: Embedding) -> bool:
+    """Whether a vector is computed from several rows; biases, rounding, and offsets aside.
+
+    >>> from celrec.embeddings.compositional import CompositionalEmbedding
+    >>> combines_rows(FullEmbedding(9, 2)), combines_rows(CompositionalEmbedding(9, 2, rows=6))
+    (False, True)
+    """
+    if isinstance(table, BiasedEmbedding | QuantisedEmbedding):
+        return combines_rows(table.rows)
+    if isinstance(table, PersonalEmbedding):
+        return combines_rows(table.shared)
+    return not isinstance(table, SharedRows)

@@ -12,9 +12,8 @@ from markupsafe import Markup
 from celrec.config.plan import Plan
 from celrec.recommender.bias_model import BiasModel
 from celrec.reporting.drawing import Axis, Sheet, clipped, element, picture
-from celrec.reporting.evaluator import BEST, Evaluator, Figures, item_means, same_for_all
-from celrec.reporting.numbers import figure
-from celrec.reporting.run_data import RunData
+from celrec.reporting.evaluator import BEST, Evaluator, Figures, RunData, item_means, same_for_all
+from celrec.reporting.wording import figure
 
 RUN, REFERENCE, BIASES, MEANS = "run", "full", "biases", "means"
 """The kinds of models, which are also their classes in the style sheet."""

@@ -12,12 +12,10 @@ from celrec.evaluation.prequential import Measured
 from celrec.offline.solver import ValidationRecord
 from celrec.reporting.cluster_view import ClusterView
 from celrec.reporting.compared_models import BIASES, MEANS, REFERENCE, RUN, value_of
-from celrec.reporting.evaluator import BEST
+from celrec.reporting.evaluator import BEST, online_record, read_validation_records
 from celrec.reporting.memory import MemoryBill
-from celrec.reporting.numbers import change, figure, size, times, whole
 from celrec.reporting.run_comparison import RunComparison
-from celrec.reporting.run_data import online_record, read_validation_records
-from celrec.reporting.wording import compressed_sides
+from celrec.reporting.wording import change, compressed_sides, figure, size, times, whole
 from celrec.runs.run_folder import Run
 
 

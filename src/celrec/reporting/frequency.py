@@ -11,7 +11,7 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from celrec.reporting.drawing import Axis, Sheet, element, path, picture, rules
-from celrec.reporting.numbers import figure, whole
+from celrec.reporting.wording import figure, whole
 
 _FIRST = (0, 1, 6, 11, 21, 51, 101, 201, 501, 1001, 5001, 20001)
 """The lowest number of training interactions in each class; the last class has no limit."""

@@ -11,8 +11,7 @@ from markupsafe import Markup
 
 from celrec.offline.solver import ValidationRecord
 from celrec.reporting.drawing import Axis, Sheet, element, path, picture, rules
-from celrec.reporting.numbers import figure, whole
-from celrec.reporting.wording import compressed_sides
+from celrec.reporting.wording import compressed_sides, figure, whole
 from celrec.runs.run_folder import Run
 
 _LOSS, _STRIP, _GAP = 220.0, 46.0, 32.0  # heights

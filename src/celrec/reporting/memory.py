@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from celrec.recommender.model import Model
 from celrec.reporting.drawing import Sheet, clipped, element, picture
-from celrec.reporting.numbers import size
+from celrec.reporting.wording import size
 
 _NUMBER = 4  # bytes of a number in a full table
 

@@ -23,10 +23,9 @@ from celrec.reporting.evaluator import BEST, Evaluator, Recommend
 from celrec.reporting.frequency import Frequency, frequency_picture
 from celrec.reporting.learning_picture import stage_words
 from celrec.reporting.memory import memory_picture
-from celrec.reporting.numbers import figure, size, times, whole
 from celrec.reporting.run_comparison import RunComparison, Watched, unwatched
 from celrec.reporting.tree_picture import view_words
-from celrec.reporting.wording import headline, method_name, plan_words
+from celrec.reporting.wording import figure, headline, method_name, plan_words, size, times, whole
 from celrec.runs.run_folder import load_run
 from celrec.runtime.atomic import atomic_file
 from celrec.runtime.extras import require_extra

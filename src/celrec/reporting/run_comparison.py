@@ -15,8 +15,7 @@ from celrec.offline.fitting import fit
 from celrec.offline.solver import Watcher
 from celrec.recommender.model import Model
 from celrec.reporting.compared_models import REFERENCE, RUN, ComparedModel, baselines
-from celrec.reporting.evaluator import Evaluator, Figures, Recommend
-from celrec.reporting.run_data import RunData
+from celrec.reporting.evaluator import Evaluator, Figures, Recommend, RunData
 from celrec.reporting.wording import method_name
 from celrec.runs.run_folder import Run
 from celrec.runtime.atomic import atomic_file

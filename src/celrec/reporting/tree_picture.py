@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from celrec.reporting.cluster_view import Cluster, ClusterView
 from celrec.reporting.drawing import Sheet, clipped, element, path, picture
-from celrec.reporting.numbers import figure, page_json, whole
+from celrec.reporting.wording import figure, page_json, whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any
 from celrec.config.options import PLAN_OPTIONS, columns_to_read, find_option, online_defaults
 from celrec.config.plan import Plan
 from celrec.errors import CelrecError
-from celrec.online.stream_model import online_settings
+from celrec.online.make_trainer import online_settings
 from celrec.online.trainer import Learned
 from celrec.runs.online_run import OnlineRun
 from celrec.streams.events import EventSource

@@ -19,8 +19,13 @@ from celrec.errors import CelrecError
 from celrec.offline.fitting import Fit
 from celrec.online.eviction import Eviction, IdleTime
 from celrec.online.known_ids import FittingEvents, KnownIds, ids_table
-from celrec.online.make_trainer import initialise_tables, make_trainer
-from celrec.online.stream_model import online_settings, stream_model, stream_plan
+from celrec.online.make_trainer import (
+    initialise_tables,
+    make_trainer,
+    online_settings,
+    stream_model,
+    stream_plan,
+)
 from celrec.online.trainer import Learned, OnlineTrainer
 from celrec.recommender.batch import Batch
 from celrec.recommender.model import Model

@@ -17,9 +17,8 @@ from celrec.errors import CelrecError, first_line
 from celrec.online.eviction import IdleTime
 from celrec.online.trainer import Learned
 from celrec.recommender.model import Model
-from celrec.runs.checkpoint_folder import CheckpointFolder, RunLock, lock_run
+from celrec.runs.checkpoint_folder import CheckpointFolder, RejectedFile, RunLock, lock_run
 from celrec.runs.online_learner import OnlineLearner
-from celrec.runs.rejected_file import RejectedFile
 from celrec.runs.run_folder import Run, check_place, load_run
 from celrec.runs.seen_log import LATEST_SEEN, SeenLog
 from celrec.runtime.atomic import atomic_folder

@@ -1,21 +1,28 @@
-"""The FastAPI application: endpoints, web pages, guard and error handlers."""
+"""The FastAPI application (endpoints, web pages, guard, error handlers) and its server."""
 
 from __future__ import annotations
 
+import ipaddress
 import logging
+import socket
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version as version_of
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio.to_thread
+import torch
+import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from celrec.errors import CelrecError
+from celrec.runs.following import Pace
 from celrec.service.endpoints import (
     add_event_endpoints,
     add_listing_endpoints,
@@ -24,7 +31,7 @@ from celrec.service.endpoints import (
     problems,
 )
 from celrec.service.events import validation_message
-from celrec.service.guard import ApiKey, Guard, Limits, Refusal, UnknownError
+from celrec.service.guard import VARIABLE, ApiKey, Guard, Limits, Refusal, UnknownError
 from celrec.service.metrics import Metrics
 from celrec.service.service import Service
 
@@ -134,3 +141,88 @@ def _problem(status: int, line: str) -> JSONResponse:
     # Input may contain lone surrogates, which cannot be encoded as UTF-8.
     text = " ".join(line.split())
     return JSONResponse({"error": text.encode("utf-8", "replace").decode()}, status)
+
+
+_SWITCH = 0.0002  # seconds between thread switches: requests are short
+_GRACE = 10  # seconds for running requests to finish
+
+
+def serve(
+    folder: Path,
+    host: str,
+    port: int,
+    *,
+    key: ApiKey | None = None,
+    limits: Limits | None = None,
+    pace: Callable[[int], Pace] = Pace,
+    read_only: bool = False,
+    ready: Callable[[Service, str], None] | None = None,
+) -> None:
+    """Serve until SIGTERM or Ctrl-C, then finish running requests and write a checkpoint.
+
+    Args:
+        folder: The run folder.
+        host: Address to listen on; an API key is required beyond loopback.
+        port: Port to listen on; 0 picks a free one.
+        key: API key for requests that change something.
+        limits: Limits on requests.
+        pace: Makes the learning pace from the batch size of the run.
+        read_only: Serve an online run without learning.
+        ready: Called with the service and its address when the port is open.
+
+    """
+    loopback = is_loopback(host)
+    if not loopback and key is None:
+        raise CelrecError(
+            f"host {host!r}: others could reach the service, so it needs an API key; give "
+            f"--api-key-file FILE or {VARIABLE}, or listen on 127.0.0.1"
+        )
+    limits = limits or Limits()
+    listening = _listen(host, port)
+    with listening:
+        service = Service(folder, pace, read_only=read_only)
+        app = make_app(service, limits, key, loopback=loopback)
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=_GRACE,
+            lifespan="on",
+        )
+        sys.setswitchinterval(_SWITCH)
+        torch.set_num_threads(1)  # answers are small: more threads would be slower
+        shown = f"[{host}]" if ":" in host else host
+        if ready is not None:
+            ready(service, f"http://{shown}:{listening.getsockname()[1]}")
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A listening socket; connections are queued until the server runs."""
+    listening = None
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(1024)
+    except (OSError, OverflowError, UnicodeError) as error:
+        if listening is not None:
+            listening.close()
+        problem = getattr(error, "strerror", None) or str(error)
+        raise CelrecError(
+            f"{host}:{port}: cannot listen there ({problem}); choose another --host or --port"
+        ) from error
+    return listening

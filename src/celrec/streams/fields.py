@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from celrec.data.delimited import Delimited
-from celrec.runtime.jit import compiled
+from celrec.runtime.jit import Bytes, Flags, Ints, compiled
 from celrec.streams.records import Records
 
 _QUOTE = ord('"')
@@ -89,15 +88,15 @@ def _is_text(data: bytes) -> bool:
 
 @compiled
 def _extract(
-    data: NDArray[np.uint8],
-    starts: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    separator: NDArray[np.uint8],
+    data: Bytes,
+    starts: Ints,
+    ends: Ints,
+    separator: Bytes,
     quoted: bool,
-    selected: NDArray[np.bool_],
-    out: NDArray[np.uint8],
-    state: NDArray[np.int64],
-    counts: NDArray[np.int64],
+    selected: Flags,
+    out: Bytes,
+    state: Ints,
+    counts: Ints,
 ) -> int:
     """Write the `selected` fields without quotes to `out`; return the bytes written."""
     wanted = selected.sum()

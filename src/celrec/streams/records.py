@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from celrec.errors import CelrecError
-from celrec.runtime.jit import compiled
+from celrec.runtime.jit import Bytes, Ints, compiled
 
 LONGEST_LINE = 16 << 20
 """The maximal length of a line in bytes."""
@@ -112,12 +112,7 @@ class RecordSplitter:
 
 @compiled
 def _split(
-    data: NDArray[np.uint8],
-    separator: int,
-    final: bool,
-    starts: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    lines: NDArray[np.int64],
+    data: Bytes, separator: int, final: bool, starts: Ints, ends: Ints, lines: Ints
 ) -> tuple[int, int, int]:
     """Write the bounds of complete records; return their number, and the end of the last one.
 
