@@ -31,8 +31,7 @@ from celrec.data.id_map import IdMap
 from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.embedding import Embedding
-from celrec.embeddings.hash_code import HashCodeEmbedding
-from celrec.embeddings.hash_gnn import HashGnn, hash_codes
+from celrec.embeddings.hash_code import HashCodeEmbedding, HashGnn, hash_codes
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.prehash_history import HistoryPreHashEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding

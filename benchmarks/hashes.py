@@ -9,7 +9,7 @@ by what it prints.
 
 from celrec import Plan, Split, load_dataset
 from celrec.config.building import make_model
-from celrec.offline.make_solver import make_solver
+from celrec.offline.training import make_solver
 from celrec.runtime.threads import flushed_denormals
 
 _SWEEPS = 15

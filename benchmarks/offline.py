@@ -23,8 +23,8 @@ from celrec.cel.reassignment import Reassignment
 from celrec.config.offline import DescentConfig, OfflineConfig, Schedule
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.offline.factorisation_solver import initialise_factors
 from celrec.offline.gradient_descent import GradientDescent
-from celrec.offline.initial_factors import initialise_factors
 from celrec.offline.training import OfflineTraining
 from celrec.recommender.batch import Batch
 from celrec.recommender.model import Model

@@ -27,7 +27,7 @@ from celrec.data.seen_items import SeenItems
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.inference.top_k import TopK
-from celrec.offline.initial_factors import initialise_factors
+from celrec.offline.factorisation_solver import initialise_factors
 from celrec.recommender.model import Model
 
 ITEMS, CLUSTERS, USERS, DIM, K = 1_000_000, 10_000, 10_000, 64, 10

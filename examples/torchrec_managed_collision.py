@@ -12,7 +12,7 @@ from torchrec.modules.mc_embedding_modules import ManagedCollisionEmbeddingBagCo
 from torchrec.modules.mc_modules import ManagedCollisionCollection
 
 import celrec
-from celrec.cel.bag_evidence import BagEvidence
+from celrec.cel.autograd_evidence import BagEvidence
 from celrec.cel.reassignment import Reassignment
 from celrec.cel.torchrec import ClusterCollisionModule
 from clicks import Result, batches_of, columns, load_clicks, show

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from celrec import CelrecError
-from celrec.cel.bag_evidence import BagEvidence
+from celrec.cel.autograd_evidence import BagEvidence
 from celrec.cel.clusterer import Clusterer
 from celrec.cel.reassignment import Reassignment
 from celrec.embeddings.clustered import ClusteredEmbedding

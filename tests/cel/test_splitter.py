@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from celrec import CelrecError
+from celrec.cel.criteria import THRESHOLDS
 from celrec.cel.split import Splitter, choose_cluster
 from celrec.cel.split_scores import NORMALISATIONS, SPLIT_METHODS, Members
-from celrec.cel.thresholds import THRESHOLDS
 
 splitters = st.builds(
     Splitter,

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celrec.cel.thresholds import at_median, at_zero, balanced
+from celrec.cel.criteria import at_median, at_zero, balanced
 
 # Few different scores, so that there are ties.
 members = st.lists(st.tuples(st.integers(-4, 4), st.integers(0, 6)), min_size=2, max_size=12).map(

@@ -18,7 +18,7 @@ from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.description import describe_embedding, make_embedding
 from celrec.embeddings.embedding import Traits
 from celrec.embeddings.full import FullEmbedding
-from celrec.embeddings.hash_gnn import HashGnn, hash_codes
+from celrec.embeddings.hash_code import HashGnn, hash_codes
 from celrec.embeddings.registry import METHODS, Request
 from celrec.offline.checkpoint import Checkpoint
 from celrec.runs.run_folder import load_run, save_run

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from celrec import Planted, read
-from celrec.embeddings import hash_gnn
-from celrec.embeddings.hash_code import HashCodeEmbedding
-from celrec.embeddings.hash_gnn import HashGnn, StraightThrough, hash_codes
+from celrec.embeddings import hash_code as hash_gnn
+from celrec.embeddings.hash_code import HashCodeEmbedding, HashGnn, StraightThrough, hash_codes
 from celrec.embeddings.registry import METHODS, Request
 
 QUICK = HashGnn(dim=8, steps=30)

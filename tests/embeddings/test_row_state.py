@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import optim
 
-from celrec.embeddings.row_state import (
+from celrec.embeddings.id_rows import (
     average_row_state,
     copy_row_state,
     copy_rows,

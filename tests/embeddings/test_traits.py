@@ -20,8 +20,7 @@ from celrec.embeddings.deep_hash import DeepHashEmbedding
 from celrec.embeddings.description import table_classes
 from celrec.embeddings.embedding import Embedding, Traits
 from celrec.embeddings.full import FullEmbedding
-from celrec.embeddings.hash_code import HashCodeEmbedding
-from celrec.embeddings.hash_gnn import HashGnn, hash_codes
+from celrec.embeddings.hash_code import HashCodeEmbedding, HashGnn, hash_codes
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.embeddings.personal import PersonalEmbedding

@@ -97,7 +97,7 @@ def trained(rank, size):
     from torchrec.distributed.types import ShardingPlan
 
     from celrec import Clusterer
-    from celrec.cel.bag_evidence import BagEvidence
+    from celrec.cel.autograd_evidence import BagEvidence
     from celrec.cel.evidence import DistributedEvidence
 
     model = Model()

@@ -3,7 +3,7 @@ import torch
 from torch import nn, optim
 
 import celrec
-from celrec.cel.bag_evidence import BagEvidence
+from celrec.cel.autograd_evidence import BagEvidence
 from celrec.embeddings.clustered_bag import ClusteredEmbeddingBag
 
 pytestmark = [

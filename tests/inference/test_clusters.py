@@ -4,7 +4,7 @@ import pytest
 
 import celrec
 from celrec.errors import CelrecError
-from celrec.inference.clusters import cluster_summary
+from celrec.inference.explanation import cluster_summary
 from celrec.runs.run_folder import trained_run
 
 

@@ -14,9 +14,9 @@ from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
-from celrec.offline.factorisation_solver import DotProductEvidence
+from celrec.offline.factorisation_solver import DotProductEvidence, initialise_factors
 from celrec.offline.gradient_descent import GradientDescent
-from celrec.offline.initial_factors import initialise_factors
+from celrec.offline.factorisation_solver import initialise_factors
 from celrec.recommender.batch import Batch
 from celrec.recommender.model import Model
 from tests.offline.test_least_squares import assert_resumes

@@ -13,11 +13,11 @@ from celrec.config.offline import LeastSquaresConfig, OfflineConfig, Schedule
 from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.id_rows import copy_row_state
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
-from celrec.embeddings.row_state import copy_row_state
 from celrec.offline import least_squares
-from celrec.offline.initial_factors import initialise_factors
+from celrec.offline.factorisation_solver import initialise_factors
 from celrec.offline.least_squares import AlternatingLeastSquares
 from celrec.offline.row_solvers import solve_rows
 from celrec.offline.training import OfflineTraining

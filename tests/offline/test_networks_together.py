@@ -9,8 +9,7 @@ import torch
 import celrec
 from celrec import CelrecError, Plan, Planted, Split, fit
 from celrec.config.building import make_model
-from celrec.offline.make_solver import make_solver
-from celrec.offline.training import OfflineTraining
+from celrec.offline.training import OfflineTraining, make_solver
 from celrec.runtime.communicator import LOCAL
 from celrec.runtime.state_file import load_state, save_state
 from tests.ranks import Rank, run_ranks

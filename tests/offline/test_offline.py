@@ -12,7 +12,7 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.models.deepfm import DeepFM
 from celrec.offline.gradient_descent import GradientDescent
 from celrec.offline.least_squares import AlternatingLeastSquares
-from celrec.offline.make_solver import make_solver
+from celrec.offline.training import make_solver
 from celrec.recommender.model import Model
 
 

@@ -15,7 +15,7 @@ from celrec.config.offline import DescentConfig, OfflineConfig, Schedule
 from celrec.config.plan import Plan
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
-from celrec.offline.initial_factors import initialise_factors
+from celrec.offline.factorisation_solver import initialise_factors
 from celrec.offline.training import OfflineTraining
 from celrec.recommender.clusters import personalise
 from celrec.recommender.model import Model

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from celrec import Plan, Planted, Split, fit
-from celrec.offline.make_solver import interactions_of_rank
+from celrec.offline.training import interactions_of_rank
 from celrec.runtime.communicator import LOCAL
 from tests.ranks import Rank, run_ranks
 

@@ -14,7 +14,7 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.tree import TreeEmbedding
 from celrec.evaluation.cluster_diagnostics import adjusted_rand_index
 from celrec.offline import tree_admm
-from celrec.offline.initial_factors import initialise_factors
+from celrec.offline.factorisation_solver import initialise_factors
 from celrec.offline.row_solvers import admm_rows
 from celrec.offline.training import OfflineTraining
 from celrec.offline.tree_admm import TreeAdmm

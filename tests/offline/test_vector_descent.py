@@ -15,10 +15,9 @@ from celrec.embeddings.compositional import CompositionalEmbedding
 from celrec.embeddings.embedding import Embedding, Memory
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
-from celrec.offline.initial_factors import initialise_factors
-from celrec.offline.least_squares import AlternatingLeastSquares
+from celrec.offline.factorisation_solver import initialise_factors
+from celrec.offline.least_squares import AlternatingLeastSquares, VectorDescent
 from celrec.offline.pair_statistics import make_pair_statistics
-from celrec.offline.vector_descent import VectorDescent
 from celrec.recommender.batch import Batch
 from celrec.recommender.model import Model
 from celrec.recommender.vectors import Materialised

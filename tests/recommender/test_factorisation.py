@@ -8,7 +8,7 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.models.dot_product import DotProduct
-from celrec.offline.initial_factors import initialise_factors
+from celrec.offline.factorisation_solver import initialise_factors
 from celrec.recommender.batch import Batch
 from celrec.recommender.model import Model
 

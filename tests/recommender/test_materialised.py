@@ -8,7 +8,7 @@ from celrec.embeddings.binary_code import BinaryCodeEmbedding
 from celrec.embeddings.compositional import CompositionalEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
-from celrec.offline.initial_factors import initialise_factors
+from celrec.offline.factorisation_solver import initialise_factors
 from celrec.recommender.model import Model
 from celrec.recommender.vectors import Materialised
 

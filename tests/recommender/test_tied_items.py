@@ -14,8 +14,8 @@ from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.models.deepfm import DeepFM
+from celrec.recommender.clusters import TiedItems
 from celrec.recommender.model import Model
-from celrec.recommender.tied_items import TiedItems
 
 ITEMS = 12
 

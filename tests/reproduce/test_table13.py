@@ -6,8 +6,8 @@ import torch
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.evaluation.cell_file import CellFile
+from celrec.offline.factorisation_solver import initialise_factors
 from celrec.offline.gradient_descent import GradientDescent
-from celrec.offline.initial_factors import initialise_factors
 from celrec.recommender.model import Model
 from reproduce.table13 import EXPERIMENTS
 from reproduce.trial import Trial

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from celrec.cel.criteria import THRESHOLDS, nth_smallest
 from celrec.cel.reassignment import Reassignment
 from celrec.cel.split import Splitter
 from celrec.cel.split_scores import NORMALISATIONS, SPLIT_METHODS, Members
-from celrec.cel.thresholds import THRESHOLDS, nth_smallest
 from celrec.errors import CelrecError, DivergedError
 from celrec.runtime.communicator import LOCAL
 from celrec.runtime.partition import Partition

@@ -1,11 +1,12 @@
 from celrec.cel.autograd_evidence import AutogradEvidence as AutogradEvidence
-from celrec.cel.bag_evidence import BagEvidence as BagEvidence
+from celrec.cel.autograd_evidence import BagEvidence as BagEvidence
 from celrec.cel.clusterer import Clusterer as Clusterer
 from celrec.cel.clusterer import ClustererConfig as ClustererConfig
 from celrec.cel.clusterer import Move as Move
 from celrec.cel.clusterizing import clusterize as clusterize
 from celrec.cel.clusterizing import declusterize as declusterize
 from celrec.cel.criteria import CRITERIA as CRITERIA
+from celrec.cel.criteria import THRESHOLDS as THRESHOLDS
 from celrec.cel.evidence import DistributedEvidence as DistributedEvidence
 from celrec.cel.evidence import Evidence as Evidence
 from celrec.cel.reassignment import Reassignment as Reassignment
@@ -13,4 +14,3 @@ from celrec.cel.split import Splitter as Splitter
 from celrec.cel.split_scores import NORMALISATIONS as NORMALISATIONS
 from celrec.cel.split_scores import SPLIT_METHODS as SPLIT_METHODS
 from celrec.cel.split_scores import eigenvalue_ratio as eigenvalue_ratio
-from celrec.cel.thresholds import THRESHOLDS as THRESHOLDS

@@ -10,8 +10,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from celrec.cel.autograd_evidence import AutogradEvidence, Objective
-from celrec.cel.bag_evidence import BagEvidence
+from celrec.cel.autograd_evidence import AutogradEvidence, BagEvidence, Objective
 from celrec.cel.criteria import CRITERIA, ClusterSums
 from celrec.cel.evidence import Evidence
 from celrec.cel.reassignment import Reassignment, choose_unseen
@@ -19,7 +18,7 @@ from celrec.cel.split import Splitter, choose_cluster
 from celrec.cel.split_scores import Members
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.clustered_bag import LooksUpBags
-from celrec.embeddings.row_state import copy_row_state
+from celrec.embeddings.id_rows import copy_row_state
 from celrec.errors import CelrecError
 
 

@@ -16,7 +16,7 @@ from celrec.cel.reassignment import choose_unseen
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.clustered_bag import ClusteredEmbeddingBag
 from celrec.embeddings.embedding import Embedding
-from celrec.embeddings.row_state import average_row_state
+from celrec.embeddings.id_rows import average_row_state
 from celrec.errors import CelrecError
 
 

@@ -1,15 +1,16 @@
-"""Split criteria: the cluster with the highest priority is split next."""
+"""Which cluster is split next, and where: criteria and thresholds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from celrec.cel.evidence import Evidence
 from celrec.embeddings.clustered import ClusteredEmbedding
-from celrec.runtime.partition import Partition
+from celrec.runtime.partition import WHOLE, Partition
 
 
 class ClusterSums:
@@ -91,4 +92,80 @@ CRITERIA: dict[str, Callable[[ClusterSums], Tensor]] = {
     "mean-loss": mean_loss,
     "gradient-norm": gradient_norm,
     "gain": gain,
+}
+
+
+_BITS = 8  # per histogram
+
+
+def nth_smallest(values: Tensor, n: int, partition: Partition) -> float:
+    """The n-th smallest, from 0 on, of the finite doubles of all ranks, exactly.
+
+    A radix search: floats are ordered as their bits are, so eight histograms of 256 bins, each
+    of the next eight bits of the values that agree so far, find it. The traffic does not depend
+    on the number of values.
+
+    >>> nth_smallest(torch.tensor([0.5, -3.0, 2.0], dtype=torch.float64), 1, WHOLE)
+    0.5
+    """
+    bits = (values + 0.0).view(torch.int64)  # adding 0.0 turns -0.0 into 0.0
+    keys = torch.where(bits < 0, bits ^ 0x7FFF_FFFF_FFFF_FFFF, bits)
+    found, wanted = 0, n
+    for shift in range(64 - _BITS, -1, -_BITS):
+        digits = keys >> shift
+        lowest = found << _BITS if shift < 64 - _BITS else -(1 << (_BITS - 1))
+        inside = digits[(digits >= lowest) & (digits < lowest + (1 << _BITS))] - lowest
+        counts = partition.all_reduce(torch.bincount(inside, minlength=1 << _BITS))
+        reached = counts.cumsum(0)
+        digit = int(torch.searchsorted(reached, wanted, right=True))
+        wanted -= int(reached[digit] - counts[digit])
+        found = lowest + digit
+    back = found ^ 0x7FFF_FFFF_FFFF_FFFF if found < 0 else found
+    return float(torch.tensor(back, dtype=torch.int64).view(torch.float64))
+
+
+def at_zero(scores: Tensor, interactions: Tensor, partition: Partition = WHOLE) -> Tensor:
+    """δ = 0: members with a score of 0 or more leave."""
+    del interactions, partition
+    return scores >= 0
+
+
+def at_median(scores: Tensor, interactions: Tensor, partition: Partition = WHOLE) -> Tensor:
+    """δ = the median: the upper half leaves, ties are cut in the order of the members.
+
+    Ranks exchange histograms of their scores.
+    """
+    del interactions
+    staying = partition.total_size(scores) // 2
+    median = nth_smallest(scores.double(), staying, partition)
+    level = scores == median
+    tied = partition.all_gather(level.sum().view(1))
+    below = int(partition.all_reduce((scores < median).sum()))
+    earlier = int(tied[: partition.communicator.rank].sum())  # ties of the ranks before
+    return (scores > median) | (level & (level.cumsum(0) > staying - below - earlier))
+
+
+def balanced(scores: Tensor, interactions: Tensor, partition: Partition = WHOLE) -> Tensor:
+    """δ such that the interactions are divided as evenly as a threshold allows.
+
+    Ranks exchange all scores.
+
+    >>> balanced(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([1, 1, 5]))
+    tensor([False, False,  True])
+    """
+    scores, interactions = partition.all_gather(scores), partition.all_gather(interactions)
+    order = scores.argsort(stable=True)
+    below = interactions[order].cumsum(0)[:-1]
+    staying = int((2 * below - interactions.sum()).abs().argmin()) + 1
+    leaving = torch.zeros_like(scores, dtype=torch.bool).index_fill_(0, order[staying:], True)
+    return leaving[partition.mine]
+
+
+Threshold: TypeAlias = Callable[[Tensor, Tensor, Partition], Tensor]
+"""From scores and interactions of this rank's members to a mask of those that leave."""
+
+THRESHOLDS: dict[str, Threshold] = {
+    "zero": at_zero,
+    "median": at_median,
+    "balanced": balanced,
 }

@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from celrec.cel.criteria import THRESHOLDS, at_median
 from celrec.cel.member_kernels import split_crowded_compiled
 from celrec.cel.split_scores import NORMALISATIONS, SPLIT_METHODS, Members
-from celrec.cel.thresholds import THRESHOLDS, at_median
 from celrec.errors import CelrecError, DivergedError
 
 

@@ -63,7 +63,7 @@ def online(
     from celrec.data.columns import Columns
     from celrec.evaluation.prequential import Prequential
     from celrec.runs.following import Pace, follow
-    from celrec.runtime.launch import check_one_process
+    from celrec.runtime.communicator import check_one_process
     from celrec.runtime.memory_budget import byte_size
     from celrec.streams.opening import open_source
 

@@ -98,7 +98,7 @@ def clusters(
     from rich.console import Console
     from rich.table import Table
 
-    from celrec.inference.clusters import cluster_summary
+    from celrec.inference.explanation import cluster_summary
     from celrec.runs.run_folder import load_run
 
     trained = load_run(run)

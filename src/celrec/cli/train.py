@@ -50,7 +50,7 @@ def train(
     from celrec.offline.checkpoint import Checkpoint
     from celrec.offline.fitting import fit
     from celrec.runs.run_folder import check_place, save_run
-    from celrec.runtime.launch import launched, restarted
+    from celrec.runtime.communicator import launched, restarted
 
     given = given_plan_options(options)
     check_options(given)

@@ -8,8 +8,7 @@ from torch.optim import Optimizer
 
 from celrec.embeddings.embedding import Memory, SharedRows, Traits
 from celrec.embeddings.hashing import hash_ids
-from celrec.embeddings.id_rows import narrowest_dtype
-from celrec.embeddings.row_state import copy_rows
+from celrec.embeddings.id_rows import copy_rows, narrowest_dtype
 from celrec.errors import CelrecError
 
 _MOST = torch.iinfo(torch.int32).max

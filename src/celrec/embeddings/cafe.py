@@ -13,8 +13,7 @@ from torch.optim import Optimizer
 
 from celrec.embeddings.embedding import Memory, SharedRows, TableOptions, Traits, table_options
 from celrec.embeddings.hashing import hash_ids
-from celrec.embeddings.id_rows import narrowest_dtype
-from celrec.embeddings.row_state import copy_rows
+from celrec.embeddings.id_rows import copy_rows, narrowest_dtype
 from celrec.errors import CelrecError
 
 SLOTS = 4

@@ -10,9 +10,8 @@ from torch.optim import Optimizer
 
 from celrec.embeddings.embedding import Embedding, Memory, TableOptions, Traits, table_options
 from celrec.embeddings.hashing import hash_ids
-from celrec.embeddings.id_rows import narrowest_dtype
+from celrec.embeddings.id_rows import narrowest_dtype, reset_state
 from celrec.embeddings.kmeans import k_means, nearest
-from celrec.embeddings.row_state import reset_state
 from celrec.errors import CelrecError
 
 _SAMPLE = 64

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from celrec.embeddings.embedding import Embedding, Memory, TableOptions, Traits, table_options
-from celrec.embeddings.id_rows import narrowest_dtype
-from celrec.embeddings.row_state import reset_entries
+from celrec.embeddings.id_rows import narrowest_dtype, reset_entries
 from celrec.errors import CelrecError
 
 _NOISE = 0.1  # standard deviation of the initial logits

@@ -24,8 +24,7 @@ from celrec.embeddings.compositional import CompositionalEmbedding
 from celrec.embeddings.deep_hash import DeepHashEmbedding
 from celrec.embeddings.embedding import Embedding
 from celrec.embeddings.full import FullEmbedding
-from celrec.embeddings.hash_code import HashCodeEmbedding
-from celrec.embeddings.hash_gnn import hash_codes
+from celrec.embeddings.hash_code import HashCodeEmbedding, hash_codes
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding

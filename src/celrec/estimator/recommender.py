@@ -19,8 +19,7 @@ from celrec.errors import CelrecError
 from celrec.estimator.events import EventTable, Names, OneOrMany, requested_ids
 from celrec.estimator.learning import Fitted, evaluate, learn_events
 from celrec.evaluation.comparison import training_result
-from celrec.inference.clusters import cluster_summary
-from celrec.inference.explanation import Explainer, Explanation, Id
+from celrec.inference.explanation import Explainer, Explanation, Id, cluster_summary
 from celrec.inference.top_items import TopItems
 from celrec.offline.fitting import fit
 from celrec.runs.online_learner import OnlineLearner

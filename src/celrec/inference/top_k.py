@@ -17,8 +17,8 @@ from celrec.errors import CelrecError
 from celrec.inference.scores import CosineScores, LinearScores, NetworkScores, UserScores
 from celrec.inference.search import Best, ItemGroups, Skipped, search
 from celrec.recommender.batch import Batch
+from celrec.recommender.clusters import TiedItems
 from celrec.recommender.model import Model
-from celrec.recommender.tied_items import TiedItems
 
 QueryBatch: TypeAlias = Callable[[Tensor], Batch]
 """Makes a sample for each of some users, without an item, as `Model.query_batch` does."""

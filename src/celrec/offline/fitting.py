@@ -1,7 +1,8 @@
-"""From a plan and a split log to a trained recommender."""
+"""Fitting a plan to a split of a log."""
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from celrec.config.building import make_model
 from celrec.config.offline import CLUSTERS, OfflineConfig
@@ -17,12 +19,13 @@ from celrec.config.plan import LEAST_GAIN, Plan
 from celrec.data.interactions import Interactions
 from celrec.data.split import Split
 from celrec.embeddings.clustered import ClusteredEmbedding
-from celrec.embeddings.embedding import Traits
+from celrec.embeddings.description import describe_embedding, make_embedding
+from celrec.embeddings.embedding import SharedRows, Traits
+from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.errors import CelrecError, DivergedError
 from celrec.offline.checkpoint import Checkpoint
 from celrec.offline.least_squares import AlternatingLeastSquares
 from celrec.offline.online_solver import OnlineDescent
-from celrec.offline.pretraining import take_over
 from celrec.offline.solver import ValidationRecord, Watcher
 from celrec.offline.training import OfflineTraining
 from celrec.online.trainer import OnlineTrainer
@@ -283,3 +286,51 @@ def _clusters(model: Model) -> dict[str, NDArray[np.int64]]:
         for side, table in model.tables.items()
         if isinstance(table, ClusteredEmbedding)
     }
+
+
+_SPREAD = 0.05
+
+
+@torch.no_grad()
+def take_over(recommender: Model, learned: Model, deviations: dict[str, Tensor], seed: int) -> None:
+    """Give a new recommender the rows and clusters of a factorisation, and its predictions.
+
+    The rows of the factorisation become the first numbers of the recommender's rows, and
+    stay as they are; further ones are drawn from N(0, 0.05²), and those for scalars are
+    0, as are the vectors of features and of further columns.
+
+    A network that sees the rows as they are sees predictions for ratings that the rows
+    were fitted to, takes them for better than they are, and does worse than the rows
+    alone on data that are new. So in training the rows are drawn anew each time as
+    `deviations`, how uncertain they are, say: then the network lowers the expected loss,
+    which is what a step of variational expectation-maximisation does.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    model = recommender.model
+    dims = model.begin_as_dot_product()
+    for side, old in (("users", learned.user_rows), ("items", learned.item_rows)):
+        table = _widened(old, recommender.tables[side].embedding_dim)
+        table.weight[:, :dims] = old.weight
+        table.weight[:, dims:].normal_(0, _SPREAD, generator=generator)
+        if model.extra_columns:
+            table.weight[:, -model.extra_columns :] = 0
+        whole = recommender.whole_tables[side]
+        quantised = isinstance(whole, QuantisedEmbedding)
+        setattr(recommender, side, QuantisedEmbedding(table) if quantised else table)
+        recommender.frozen_columns[side] = dims
+    recommender.deviations = deviations
+    for features in (recommender.user_features, recommender.item_features):
+        for values in features.tables:
+            values.zero_()
+    for further in recommender.column_tables:
+        further.weight.zero_()  # type: ignore[operator]
+
+
+def _widened(table: SharedRows, width: int) -> SharedRows:
+    """A table of the same kind whose ids share rows in the same way, with longer rows."""
+    description = {**describe_embedding(table), "embedding_dim": width}
+    wide = make_embedding(description)
+    state = {name: copy.deepcopy(value) for name, value in table.state_dict().items()}
+    wide.load_state_dict({**state, "weight": wide.state_dict()["weight"]})
+    assert isinstance(wide, SharedRows)  # noqa: S101  (of the same kind)
+    return wide

@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from celrec.data.interactions import Interactions
-from celrec.inference.clusters import cluster_table
+from celrec.inference.explanation import cluster_table
 from celrec.recommender.clusters import remaining_clusters, split_tree
 from celrec.recommender.model import Model
 from celrec.runs.run_folder import Run

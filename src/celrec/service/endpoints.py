@@ -9,7 +9,7 @@ import polars as pl
 from fastapi import FastAPI, Path, Query, Response
 from pydantic import BaseModel
 
-from celrec.inference.clusters import cluster_table
+from celrec.inference.explanation import cluster_table
 from celrec.service import messages as m
 from celrec.service.guard import UnknownError
 from celrec.service.messages import Cluster, Clusters, IdInfo, Members, SearchResult

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias
 
 from celrec.errors import CelrecError, first_line
-from celrec.streams.broker import BrokerUnavailable
+from celrec.streams.events import BrokerUnavailable
 from celrec.streams.fields import json_objects
 
 Entry: TypeAlias = tuple[bytes, dict[bytes, bytes] | None]

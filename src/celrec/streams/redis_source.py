@@ -8,8 +8,15 @@ from functools import partial
 
 from celrec.data.columns import Columns
 from celrec.errors import CelrecError
-from celrec.streams.broker import BrokerUnavailable, Outage
-from celrec.streams.events import Events, EventSource, Offset, Rejected, no_events
+from celrec.streams.events import (
+    BrokerUnavailable,
+    Events,
+    EventSource,
+    Offset,
+    Outage,
+    Rejected,
+    no_events,
+)
 from celrec.streams.object_intake import ObjectIntake
 from celrec.streams.redis_group import (
     Entry,

@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from celrec.testing import compiled_code, gradient_checks, lookup_checks, state_checks
+from celrec.testing import gradient_checks, lookup_checks, state_checks
 from celrec.testing.tables import Factory
 
 
@@ -96,8 +96,8 @@ def _requirements(exact_row_gradients: bool, capture: bool) -> dict[str, Callabl
         "keep() drops the other ids only, or raises an error": state_checks.dropping,
     }
     if capture:
-        requirements["exported code gives the same vectors"] = compiled_code.exported
-        requirements["compiled code gives the same vectors and gradients"] = compiled_code.compiled
+        requirements["exported code gives the same vectors"] = lookup_checks.exported
+        requirements["compiled code gives the same vectors and gradients"] = lookup_checks.compiled
     requirements["a fresh table loads the state of one that has grown"] = state_checks.grown_state
     return requirements
 
