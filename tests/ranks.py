@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-from celrec.runtime.communicator import LocalCommunicator
+from celrec.runtime.communicator import Communicator
 
 _WORKER = """
 import importlib
@@ -25,7 +25,7 @@ distributed.destroy_process_group()
 """
 
 
-class Rank(LocalCommunicator):
+class Rank(Communicator):
     """One of several ranks that hears nothing from the others."""
 
     def __init__(self, rank, size):

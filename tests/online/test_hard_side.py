@@ -11,7 +11,8 @@ from celrec.cel.tangent_kernels import draw_candidates, hashed
 from celrec.config.online import OnlineClusterConfig, RowDescentConfig
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.online.hard_clusters import HardClusterTrainer
-from celrec.online.table_trainer import Tangent
+from celrec.online.latest_evidence import RecentEvents
+from celrec.online.table_trainer import Observation, Tangent
 from celrec.recommender.batch import Batch
 
 IDS, PARTNERS, DIM = 12, 7, 3
@@ -59,7 +60,8 @@ def make_side(clusters=IDS, start=None, *, ids=IDS, seed=0, tables=2, place=0, *
     if start is not None:
         table.start_from(torch.tensor(start))
     how = OnlineClusterConfig(**{"limit": NEVER, **moving})
-    return HardClusterTrainer("users", table, RowDescentConfig(), how, place, tables, seed=seed)
+    buffer = RecentEvents(how.latest, place, tables, ids=table.num_embeddings)
+    return HardClusterTrainer("users", table, RowDescentConfig(), how, buffer, seed=seed)
 
 
 def feed(side, probe, events, *, again=False):
@@ -68,7 +70,7 @@ def feed(side, probe, events, *, again=False):
     vectors = {"users": side.lookup(user)}
     batch = Batch(user, item, target.float())
     with torch.no_grad():
-        side.observe(batch, user, vectors, probe, again=again)
+        side.observe(Observation(batch, user, vectors, again), probe)
 
 
 events_of_all = st.tuples(
@@ -492,9 +494,10 @@ def test_a_state_goes_on_as_if_nothing_had_happened(rule, every):
 
     def make():
         side = make_side(6, limit=10.0, latest=3, candidates=3, every=every)
-        return HardClusterTrainer(
-            "users", side.table, RowDescentConfig(rule=rule), side._moving, 0, 2
-        )
+        config = OnlineClusterConfig(limit=10.0, latest=3, candidates=3, every=every)
+        buffer = RecentEvents(3, 0, 2, ids=side.table.num_embeddings)
+        rows = RowDescentConfig(rule=rule)
+        return HardClusterTrainer("users", side.table, rows, config, buffer)
 
     def go_on(side, batches, first=0):
         for number, batch in enumerate(batches, first):
@@ -609,9 +612,8 @@ def test_partners_that_are_gone_are_nobody_and_others_have_new_numbers(place):
     ids = [torch.tensor(values) for values in ([4, 5, 4, 4], [0, 1, 0, 6], [3, 3, -1, 2])]
     ids[0], ids[place] = ids[place], ids[0]
     batch = Batch.of(ids, torch.tensor([1.0, 2.0, 3.0, 4.0]))
-    side.observe(
-        batch, ids[place], {"users": torch.zeros(4, DIM)}, LossProbe(side.table), again=False
-    )
+    vectors = {"users": torch.zeros(4, DIM)}
+    side.observe(Observation(batch, ids[place], vectors), LossProbe(side.table))
     before = [one.tolist() for one in side.latest(np.array([4, 5])).ids()]
     for other in {0, 1, 2} - {place}:
         numbers = np.array([1, -1, 0, -1, 2, 3, -1])

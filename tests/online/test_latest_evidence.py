@@ -10,6 +10,7 @@ from celrec.cel.clusterer import Clusterer
 from celrec.cel.reassignment import Reassignment
 from celrec.cel.tangent_kernels import (
     KNOWN_LOSSES,
+    Tangents,
     choose_by_tangents,
     draw_candidates,
     tangent_losses,
@@ -54,11 +55,11 @@ class Made:
         self.targets = rng.integers(0, 2, events).astype(np.float32)
 
     def choose(self, loss, tried, prior, moment=7):
+        arrays = self.outputs, self.slopes, self.vectors, self.targets
         return choose_by_tangents(
             *(self.ids, self.assignment, self.weight, np.arange(CLUSTERS), self.weight),
-            *(tried, moment, self.mean, prior),
-            *(self.owner, self.outputs, self.slopes, self.vectors, self.targets),
-            loss == "cross-entropy",
+            *(tried, moment, self.mean, prior, self.owner),
+            Tangents(*arrays, loss == "cross-entropy"),
         )
 
     def drawn(self, tried, moment=7):
@@ -121,7 +122,8 @@ def test_cross_entropy_is_right_to_five_digits_whatever_the_output_is(target):
     z = np.concatenate([np.linspace(-40, 40, 100_001), [1e3, -1e3, 1e30, -1e30]])
     rows, losses = z.astype(np.float32)[None], np.empty(len(z), np.float32)
     one = np.ones((1, 1), np.float32)
-    tangent_losses(rows, 0, 0 * one[0], one, 0 * one, np.float32([target]), True, losses)
+    tangents = Tangents(0 * one[0], one, 0 * one, np.float32([target]), True)
+    tangent_losses(rows, 0, tangents, losses)
     exact = np.logaddexp(0, z) - target * z
     np.testing.assert_allclose(losses, exact, atol=1.2e-5, rtol=1e-6)
 

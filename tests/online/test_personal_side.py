@@ -12,6 +12,7 @@ from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.models.dot_product import DotProduct
 from celrec.online.make_trainer import make_trainer
 from celrec.online.personal import _Shifted
+from celrec.online.table_trainer import Observation
 from celrec.recommender.batch import Batch
 from celrec.recommender.feature_tables import FeatureTables
 from celrec.recommender.model import Model
@@ -99,7 +100,7 @@ def test_shared_rows_are_judged_with_what_the_id_differs_by():
     single = batch.at(torch.tensor([0]))
     first = {name: vector[:1] for name, vector in vectors.items()}
     with torch.no_grad():
-        side.observe(single, single.item, first, learning, again=False)
+        side.observe(Observation(single, single.item, first), learning)
         rows = model.items.shared.weight + model.items.offsets(single.item)
         losses = (rows @ vectors["users"][0] - single.target).square()
     added = before[item] + losses * 16 / np.log(2)

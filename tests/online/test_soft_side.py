@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celrec import Plan, Planted
+from celrec.cel.tangent_kernels import Tangents
 from celrec.config.building import make_model
 from celrec.config.online import OnlineClusterConfig, OnlineConfig, RowDescentConfig
 from celrec.embeddings.clustered import ClusteredEmbedding
@@ -23,6 +24,7 @@ from celrec.online.kernels import (
 )
 from celrec.online.make_trainer import initialise_tables, make_trainer
 from celrec.online.mixtures import MixtureTrainer
+from celrec.online.table_trainer import Observation
 from celrec.recommender.batch import Batch
 from celrec.recommender.feature_tables import FeatureTables
 from celrec.recommender.model import Model
@@ -163,9 +165,10 @@ def test_evidence_by_tangents_is_that_of_the_losses_of_their_outputs(loss, event
             losses[event, k] = slow_loss(loss, float(output), int(targets[event]))[0]
     kept = rng.choice([1.0, 0.8], size=count).astype(np.float32)
     table = np.zeros((3, ROWS), np.uint8)
+    arrays = outputs, slopes, vectors, targets.astype(np.float32)
     add_tangent_evidence(
-        *(table, ids, np.ascontiguousarray(rows.T), outputs, slopes, vectors),
-        *(targets.astype(np.float32), kept, STEPS, 5 + np.arange(count), loss == "cross-entropy"),
+        *(table, ids, np.ascontiguousarray(rows.T), Tangents(*arrays, loss == "cross-entropy")),
+        *(kept, STEPS, 5 + np.arange(count)),
     )
     expected = added(np.zeros((3, ROWS)), ids, losses, kept, moment=5)
     # A loss that is looked up in a table, or summed in another order, may be rounded otherwise.
@@ -207,7 +210,7 @@ def batch_of(ids, target=None):
 
 
 def observe(side, ids, losses, *, again=False):
-    side.observe(batch_of(ids), ids, {}, Given(losses), again=again)
+    side.observe(Observation(batch_of(ids), ids, {}, again), Given(losses))
 
 
 @given(st.lists(evidences, min_size=IDS, max_size=IDS))

@@ -81,7 +81,7 @@ def test_similar_items_and_reasons_are_those_of_the_library(trained, offline_onc
     why = Explainer(run).explain(7, user=1)
     told = trained.get("/explain?item=7&user=1").json()
     assert told["cluster"] == why.cluster
-    assert told["told"] == why.text()
+    assert told["text"] == why.text()
     assert [one["item"] for one in told["shared"]] == [one.item for one in why.shared]
 
 

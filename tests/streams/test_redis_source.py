@@ -485,7 +485,7 @@ def test_credentials_are_never_shown(redis_stream, closed_port):
 
 
 def test_mistakes_are_reported(make, client, stream, closed_port, monkeypatch):
-    with pytest.raises(CelrecError, match=r"cannot connect .* correct the address"):
+    with pytest.raises(CelrecError, match=r"cannot connect .* fix the address"):
         next(RedisSource(f"redis://127.0.0.1:{closed_port}", "x").batches(1))
     client.set(stream, "no stream")
     with pytest.raises(CelrecError, match="WRONGTYPE"):

@@ -89,7 +89,7 @@ def clusterize(
     wanted = {name: _number(name, rows[name], table) for name, table in tables.items()}
     for name, table in tables.items():
         _check(name, table)
-        _check_held_by(optimizer, name, table)
+        _check_optimizer(optimizer, name, table)
     shared = {
         name: _clusters(name, table, wanted[name], start, counts.get(name))
         for name, table in tables.items()
@@ -176,12 +176,10 @@ def _check(name: str, table: Plain) -> None:
         )
 
 
-def _check_held_by(optimizer: Optimizer | None, name: str, table: Plain) -> None:
+def _check_optimizer(optimizer: Optimizer | None, name: str, table: Plain) -> None:
     if optimizer is None or not table.weight.requires_grad:
         return
-    if not any(
-        held is table.weight for group in optimizer.param_groups for held in group["params"]
-    ):
+    if not any(one is table.weight for group in optimizer.param_groups for one in group["params"]):
         raise CelrecError(
             f"optimizer does not hold the weight of {name!r}; build it from model.parameters(), "
             "or give none"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,21 @@ from celrec.runtime.jit import Doubles, Flags, Floats, Ints, compiled
 
 Links = NDArray[np.int32]
 Assignment = NDArray[np.signedinteger[Any]]
+
+
+class Lists(NamedTuple):
+    """The linked lists of the members of all clusters."""
+
+    sizes: Ints
+    """The number of members of each cluster."""
+    events: Ints
+    """The number of events of its members."""
+    head: Links
+    """The first member of each cluster, −1 if it is empty."""
+    after: Links
+    """The next member after each member, −1 after the last."""
+    previous: Links
+    """The member before each member; −1 − cluster before the first."""
 
 
 @compiled
@@ -54,28 +69,17 @@ def tally(ids: Ints, counts: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 @compiled
-def _put_first(
-    member: np.int64, cluster: np.int64, head: Links, after: Links, previous: Links
-) -> None:
+def _put_first(member: np.int64, cluster: np.int64, lists: Lists) -> None:
     """Insert a member at the head of its cluster's list."""
-    first = head[cluster]
-    after[member], previous[member] = first, -1 - cluster
+    first = lists.head[cluster]
+    lists.after[member], lists.previous[member] = first, -1 - cluster
     if first >= 0:
-        previous[first] = member
-    head[cluster] = member
+        lists.previous[first] = member
+    lists.head[cluster] = member
 
 
 @compiled
-def enlist(
-    ids: Ints,
-    counts: Ints,
-    assignment: Assignment,
-    sizes: Ints,
-    events: Ints,
-    head: Links,
-    after: Links,
-    previous: Links,
-) -> tuple[Ints, Ints]:
+def enlist(ids: Ints, counts: Ints, assignment: Assignment, lists: Lists) -> tuple[Ints, Ints]:
     """Count the events of ids, and insert those that are new at the heads of their lists.
 
     Returns the unique ids, and those whose counts have reached 1, 2, 4, 8 … events.
@@ -87,32 +91,24 @@ def enlist(
         # True if the sum has more binary digits.
         doubled[number] = (before[number] + times[number]) ^ before[number] > before[number]
         cluster = np.int64(assignment[member])
-        events[cluster] += times[number]
+        lists.events[cluster] += times[number]
         if before[number]:
             continue
-        sizes[cluster] += 1
-        _put_first(member, cluster, head, after, previous)
+        lists.sizes[cluster] += 1
+        _put_first(member, cluster, lists)
     return different, different[doubled]
 
 
 @compiled
 def move(
-    ids: Ints,
-    goals: Ints,
-    counts: Ints,
-    assignment: Assignment,
-    sizes: Ints,
-    events: Ints,
-    head: Links,
-    after: Links,
-    previous: Links,
-    least: int,
+    ids: Ints, goals: Ints, counts: Ints, assignment: Assignment, lists: Lists, least: int
 ) -> int:
     """Move ids to the clusters `goals`, one after the other; the number that moved.
 
     A cluster with `least` members loses none.
     """
     moved = 0
+    sizes, events, head, after, previous = lists
     for number in range(len(ids)):
         member, goal = ids[number], goals[number]
         own = assignment[member]
@@ -125,7 +121,7 @@ def move(
             after[last] = following
         if following >= 0:
             previous[following] = last
-        _put_first(member, goal, head, after, previous)
+        _put_first(member, goal, lists)
         assignment[member] = goal
         sizes[own] -= 1
         sizes[goal] += 1
@@ -136,58 +132,46 @@ def move(
 
 
 @compiled
-def crowded_clusters(
-    ids: Ints, assignment: Assignment, sizes: Ints, events: Ints, most: float
-) -> Ints:
+def crowded_clusters(ids: Ints, assignment: Assignment, lists: Lists, most: float) -> Ints:
     """The clusters of ids with several members and more than `most` events, descending."""
     found, here = np.empty_like(ids), 0
     for number in range(len(ids)):
         cluster = np.int64(assignment[ids[number]])
-        if events[cluster] > most and sizes[cluster] > 1:
+        if lists.events[cluster] > most and lists.sizes[cluster] > 1:
             found[here] = cluster
             here += 1
     if here < 2:
         return found[:here]
     found = np.unique(found[:here])
-    return found[np.argsort(-events[found], kind="mergesort")]
+    return found[np.argsort(-lists.events[found], kind="mergesort")]
 
 
 @compiled
-def list_members(clusters: Ints, sizes: Ints, head: Links, after: Links) -> tuple[Ints, Ints]:
+def list_members(clusters: Ints, lists: Lists) -> tuple[Ints, Ints]:
     """The members of clusters, one cluster after the other, and the offset of each cluster."""
     ends = np.zeros(len(clusters) + 1, np.int64)
     for place in range(len(clusters)):
-        ends[place + 1] = ends[place] + sizes[clusters[place]]
+        ends[place + 1] = ends[place] + lists.sizes[clusters[place]]
     members = np.empty(ends[-1], np.int64)
     for place in range(len(clusters)):
-        member = head[clusters[place]]
+        member = lists.head[clusters[place]]
         for number in range(ends[place], ends[place + 1]):
             members[number] = member
-            member = after[member]
+            member = lists.after[member]
     return members, ends
 
 
 @compiled
-def relink(
-    clusters: Ints,
-    numbers: Ints,
-    counts: Ints,
-    old_head: Links,
-    old_after: Links,
-    sizes: Ints,
-    events: Ints,
-    head: Links,
-    after: Links,
-    previous: Links,
-) -> None:
+def relink(clusters: Ints, numbers: Ints, counts: Ints, old: Lists, lists: Lists) -> None:
     """Copy the lists of `clusters`, which become 0, 1, …, with new numbers for their members.
 
     `numbers` has the new number of each id, below 0 for ids that are dropped; `counts` has the
     events by old ids. The lists that are written are empty before.
     """
+    sizes, events, head, after, previous = lists
     for cluster in range(len(clusters)):
         last = -1 - cluster
-        member = old_head[clusters[cluster]]
+        member = old.head[clusters[cluster]]
         while member >= 0:
             number = numbers[member]
             if number >= 0:
@@ -199,7 +183,7 @@ def relink(
                 last = number
                 sizes[cluster] += 1
                 events[cluster] += counts[member]
-            member = old_after[member]
+            member = old.after[member]
 
 
 @compiled

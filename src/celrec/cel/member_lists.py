@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from celrec.cel.member_kernels import (
+    Lists,
     crowded_clusters,
     enlist,
     list_members,
@@ -60,16 +61,7 @@ class MemberLists:
         Returns the unique ids, and those whose counts have reached 1, 2, 4, 8 … events.
         """
         self.all_events += len(ids)
-        return enlist(
-            ids,
-            counts,
-            self._table.assignment.numpy(),
-            self.sizes,
-            self.events,
-            self._head,
-            self._after,
-            self._before,
-        )
+        return enlist(ids, counts, self._table.assignment.numpy(), self._lists())
 
     def move(
         self, ids: NDArray[np.int64], goals: NDArray[np.int64], counts: NDArray[np.int64]
@@ -78,33 +70,16 @@ class MemberLists:
 
         The last member of a cluster stays. `counts` are the events of all ids.
         """
-        return self._move(ids, goals, counts, least=1)
+        return move(ids, goals, counts, self._table.assignment.numpy(), self._lists(), 1)
 
     def merge(self, cluster: int, goal: int, counts: NDArray[np.int64]) -> None:
         """Move all members of a cluster to another one."""
         members = self.of(cluster)
-        self._move(members, np.full(len(members), goal), counts, least=0)
+        goals, assignment = np.full(len(members), goal), self._table.assignment.numpy()
+        move(members, goals, counts, assignment, self._lists(), 0)
 
-    def _move(
-        self,
-        ids: NDArray[np.int64],
-        goals: NDArray[np.int64],
-        counts: NDArray[np.int64],
-        *,
-        least: int,
-    ) -> int:
-        return move(
-            ids,
-            goals,
-            counts,
-            self._table.assignment.numpy(),
-            self.sizes,
-            self.events,
-            self._head,
-            self._after,
-            self._before,
-            least,
-        )
+    def _lists(self) -> Lists:
+        return Lists(self.sizes, self.events, self._head, self._after, self._before)
 
     def keep(
         self, ids: NDArray[np.int64], clusters: NDArray[np.int64], counts: NDArray[np.int64]
@@ -115,20 +90,9 @@ class MemberLists:
         """
         numbers = np.full(len(self._after), -1)
         numbers[ids] = np.arange(len(ids))
-        head, after = self._head, self._after
+        old = self._lists()
         self._begin()
-        relink(
-            clusters,
-            numbers,
-            counts,
-            head,
-            after,
-            self.sizes,
-            self.events,
-            self._head,
-            self._after,
-            self._before,
-        )
+        relink(clusters, numbers, counts, old, self._lists())
         self.all_events = int(self.events.sum())
 
     def of(self, cluster: int) -> NDArray[np.int64]:
@@ -137,18 +101,16 @@ class MemberLists:
 
     def of_all(self, clusters: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The members of clusters, one cluster after the other, and the offset of each cluster."""
-        return list_members(clusters, self.sizes, self._head, self._after)
+        return list_members(clusters, self._lists())
 
     def crowded(self, ids: NDArray[np.int64], most: float) -> NDArray[np.int64]:
         """The clusters of ids with several members and more than `most` events, descending."""
-        assignment = self._table.assignment.numpy()
-        return crowded_clusters(ids, assignment, self.sizes, self.events, most)
+        return crowded_clusters(ids, self._table.assignment.numpy(), self._lists(), most)
 
     @property
     def nbytes(self) -> int:
         """Bytes in use."""
-        parts = (self.sizes, self.events, self._head, self._after, self._before)
-        return sum(part.nbytes for part in parts)
+        return sum(part.nbytes for part in self._lists())
 
     def state_dict(self) -> dict[str, Any]:
         """The lists; the order within them affects later splits."""

@@ -1,4 +1,4 @@
-"""Candidate clusters of members, judged by tangents: loops in machine code.
+"""Compiled loops over candidate clusters, evaluated by tangents.
 
 A tangent is what an output is to first order in a vector: output + slope·(vector′ − vector). It
 gives the losses under all candidate rows from one forward and backward pass.
@@ -6,7 +6,7 @@ gives the losses under all candidate rows from one forward and backward pass.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,20 @@ from numpy.typing import NDArray
 from celrec.runtime.jit import Doubles, Floats, Ints, compiled
 
 KNOWN_LOSSES = ("squared-error", "cross-entropy")
-"""The losses that kernels implement; their argument `logistic` means the second one."""
+"""The losses that kernels implement."""
+
+
+class Tangents(NamedTuple):
+    """The tangents of events in the vectors of one table, and the loss of their targets."""
+
+    outputs: Floats
+    slopes: Floats
+    vectors: Floats
+    targets: Floats
+    logistic: bool
+    """Cross-entropy; else the squared error."""
+
+
 # For a ≥ 0, log(1 + exp(−a)) = 1/p(a)² up to 1e-5 for this polynomial p. Unlike logarithms and
 # lookup tables, loops over it are vectorised.
 _ROOT = tuple(
@@ -65,30 +78,22 @@ def draw_candidates(own: Ints, clusters: int, count: int, moment: int) -> Ints:
 
 
 @compiled
-def tangent_losses(
-    rows: Floats,
-    event: int,
-    outputs: Floats,
-    slopes: Floats,
-    vectors: Floats,
-    targets: Floats,
-    logistic: bool,
-    losses: Floats,
-) -> None:
+def tangent_losses(rows: Floats, event: int, tangents: Tangents, losses: Floats) -> None:
     """The loss of one event under each of some rows, the output being that of its tangent.
 
     rows is (dim, rows), so that the inner loops run over rows.
     """
-    constant, target = outputs[event], targets[event]
+    slopes, target = tangents.slopes, tangents.targets[event]
+    constant = tangents.outputs[event]
     for d in range(rows.shape[0]):
-        constant -= slopes[event, d] * vectors[event, d]
+        constant -= slopes[event, d] * tangents.vectors[event, d]
     for k in range(rows.shape[1]):
         losses[k] = constant
     for d in range(rows.shape[0]):
         slope = slopes[event, d]
         for k in range(rows.shape[1]):
             losses[k] += slope * rows[d, k]
-    if not logistic:
+    if not tangents.logistic:
         for k in range(rows.shape[1]):
             losses[k] = (losses[k] - target) ** 2
         return
@@ -112,11 +117,7 @@ def choose_by_tangents(
     mean: Floats,
     prior: float,
     owner: Ints,
-    outputs: Floats,
-    slopes: Floats,
-    vectors: Floats,
-    targets: Floats,
-    logistic: bool,
+    tangents: Tangents,
 ) -> Ints:
     """The best candidate of each id: a compiled `best_columns` of losses by tangents.
 
@@ -140,7 +141,7 @@ def choose_by_tangents(
             for k in range(count + 1):
                 total[k] += half * (rows[d, k] - mean[d]) ** 2
         while event < len(owner) and owner[event] == member:
-            tangent_losses(rows, event, outputs, slopes, vectors, targets, logistic, losses)
+            tangent_losses(rows, event, tangents, losses)
             for k in range(count + 1):
                 total[k] += losses[k]
             event += 1
@@ -159,18 +160,15 @@ def add_tangent_gradients(
     assignment: NDArray[np.signedinteger[Any]],
     weight: Floats,
     owner: Ints,
-    outputs: Floats,
-    slopes: Floats,
-    vectors: Floats,
-    targets: Floats,
-    logistic: bool,
+    tangents: Tangents,
 ) -> None:
     """Add −∂loss/∂row of each event to its owner's, for cross-entropy or squared errors."""
+    slopes = tangents.slopes
     for event in range(len(owner)):
-        row, target = weight[assignment[ids[owner[event]]]], targets[event]
-        output = np.float64(outputs[event])
+        row, target = weight[assignment[ids[owner[event]]]], tangents.targets[event]
+        output = np.float64(tangents.outputs[event])
         for d in range(slopes.shape[1]):
-            output += slopes[event, d] * (row[d] - vectors[event, d])
-        error = 1 / (1 + np.exp(-output)) - target if logistic else 2 * (output - target)
+            output += slopes[event, d] * (row[d] - tangents.vectors[event, d])
+        error = 1 / (1 + np.exp(-output)) - target if tangents.logistic else 2 * (output - target)
         for d in range(slopes.shape[1]):
             gradients[owner[event], d] -= error * slopes[event, d]

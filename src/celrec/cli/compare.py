@@ -70,13 +70,13 @@ def compare(
         path=out,
     )
     with comparing(comparison) as watch:
-        standings = comparison.run(watch)
+        rows = comparison.run(watch)
     if as_json:
-        typer.echo(json.dumps([_plain(one) for one in standings]))
+        typer.echo(json.dumps([_plain(one) for one in rows]))
     else:
-        show_comparison(data, plan, standings)
+        show_comparison(data, plan, rows)
     if plot is not None:
-        draw_comparison(standings, plot, f"{plan.model} on {data}, {plan.side} compressed")
+        draw_comparison(rows, plot, f"{plan.model} on {data}, {plan.side} compressed")
 
 
 def models(as_json: Json = False) -> None:

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from celrec.cli.terminal import progress_bar
+from celrec.cli.terminal import progress_bar, ruled_table
 from celrec.config.plan import Plan
 from celrec.embeddings.registry import METHODS
 from celrec.evaluation.comparison import CLUSTERED, Comparison, ComparisonRow
@@ -54,12 +54,12 @@ def show_methods() -> None:
         typer.echo(f"{name:12}  {summary}")
 
 
-def show_comparison(data: str, plan: Plan, standings: Sequence[ComparisonRow]) -> None:
+def show_comparison(data: str, plan: Plan, rows: Sequence[ComparisonRow]) -> None:
     """Print one table, and which methods are ahead of CEL."""
-    metric = standings[0].metric.upper()
+    metric = rows[0].metric.upper()
     console = Console(highlight=False)
     console.width = max(console.width, _WIDTH)
-    folds = max(one.folds for one in standings)
+    folds = max(one.folds for one in rows)
     title = f"{plan.model} on {escape(data)}, {plan.side} compressed, {folds} test part(s)"
     console.print(f"[bold]{title}[/]")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
@@ -68,9 +68,9 @@ def show_comparison(data: str, plan: Plan, standings: Sequence[ComparisonRow]) -
     numbers = ("rows", f"test {metric}", "cold", "warm", "table", "index", "serving", "training")
     for header in (*numbers, "time", "CEL ≤"):
         table.add_column(header, justify="right", no_wrap=True)
-    by_size = list(dict.fromkeys(one.compression for one in standings))
+    by_size = list(dict.fromkeys(one.compression for one in rows))
     for size in by_size:
-        mine = [one for one in standings if one.compression == size]
+        mine = [one for one in rows if one.compression == size]
         best = min((one.mean for one in mine), key=lambda mean: mean if metric == "MSE" else -mean)
         for one in mine:
             table.add_row(*_row(one, one.mean == best))
@@ -82,7 +82,7 @@ def show_comparison(data: str, plan: Plan, standings: Sequence[ComparisonRow]) -
         "result of CEL here with no more bytes for serving."
     )
     for size in by_size:
-        verdict = _verdict(size, [one for one in standings if one.compression == size])
+        verdict = _verdict(size, [one for one in rows if one.compression == size])
         if verdict is not None:
             console.print(verdict)
 
@@ -115,10 +115,10 @@ def _bytes(size: float) -> str:
     return f"{size:,.0f}T"
 
 
-def _verdict(size: str, standings: Sequence[ComparisonRow]) -> str | None:
+def _verdict(size: str, rows: Sequence[ComparisonRow]) -> str | None:
     """The methods ahead of CEL at a compression, and at equal bytes; None without CEL."""
-    ours = [one for one in standings if one.embedding in CLUSTERED]
-    rivals = [one for one in standings if one.embedding not in CLUSTERED]
+    ours = [one for one in rows if one.embedding in CLUSTERED]
+    rivals = [one for one in rows if one.embedding not in CLUSTERED]
     if not ours or not rivals:
         return None
     best = ours[0] if len(ours) == 1 or ours[0].better(ours[1].mean) else ours[1]
@@ -137,16 +137,14 @@ def _verdict(size: str, standings: Sequence[ComparisonRow]) -> str | None:
 def show_ranking(ranking: dict[str, Any]) -> None:
     """Print the metrics of recommended lists."""
     limit = ranking["relevant_from"]
-    liked = "all test rows" if limit is None else f"test rows with a target from {limit:.4g} on"
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column(f"best {ranking['k']}")
-    for name in ("all", "cold", "warm"):
-        table.add_column(name, justify="right")
+    relevant = "all test rows" if limit is None else f"test rows with a target from {limit:.4g} on"
+    slices = ("all", "cold", "warm")
+    table = ruled_table(f"best {ranking['k']}", *slices, numbers=slices)
     for metric in ranking["all"]:
-        values = (ranking[name][metric] for name in ("all", "cold", "warm"))
+        values = (ranking[name][metric] for name in slices)
         table.add_row(metric, *map(_number, values))
     console = Console(highlight=False, soft_wrap=True)
-    console.print(f"\nranking of unseen items; liked are the items of {liked}")
+    console.print(f"\nranking of unseen items; relevant are {relevant}")
     console.print(table)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from celrec.cli.terminal import facts_table, ruled_table
 from celrec.data.description import Description
 
 _WIDTH = 30
@@ -23,9 +23,7 @@ def show_description(name: str, about: Description) -> None:
 
 
 def _facts(about: Description) -> Table:
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(style="dim")
-    table.add_column()
+    table = facts_table()
     table.add_row("interactions", f"{about.rows:,}")
     table.add_row("users", f"{about.users:,}  ({about.rows / about.users:,.1f} interactions each)")
     table.add_row("items", f"{about.items:,}  ({about.rows / about.items:,.1f} interactions each)")
@@ -51,12 +49,7 @@ def _histogram(about: Description) -> Table:
 
 
 def _cold(about: Description) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("interactions")
-    table.add_column("users", justify="right")
-    table.add_column("", justify="right")
-    table.add_column("items", justify="right")
-    table.add_column("", justify="right")
+    table = ruled_table("interactions", "users", "", "items", "", numbers=("users", "", "items"))
     for limit, users in about.cold_users.items():
         items = about.cold_items[limit]
         shares = f"{users / about.users:.1%}", f"{items / about.items:.1%}"
@@ -66,17 +59,14 @@ def _cold(about: Description) -> Table:
 
 def _popularity(about: Description) -> Table:
     table = _bars("most popular items", "interactions")
-    for share, held in about.popularity.items():
+    for share, reached in about.popularity.items():
         items = max(round(share * about.items), 1)
-        table.add_row(f"{share:.0%}", f"{items:,} items", f"{held:.1%}", _bar(held))
+        table.add_row(f"{share:.0%}", f"{items:,} items", f"{reached:.1%}", _bar(reached))
     return table
 
 
 def _bars(first: str, second: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column(first)
-    table.add_column(second, justify="right")
-    table.add_column("", justify="right")
+    table = ruled_table(first, second, "", numbers=(second, ""))
     table.add_column("", no_wrap=True)
     return table
 

@@ -11,16 +11,7 @@ import typer
 from typer.exceptions import TyperException
 
 import celrec
-from celrec.cli import (
-    compare,
-    data,
-    online,
-    recommend,
-    reproduce,
-    runs,
-    serve,
-    train,
-)
+from celrec.cli import compare, data, online, recommend, reproduce, runs, serve, train
 from celrec.cli.terminal import Interruption
 from celrec.errors import CelrecError
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -69,16 +69,15 @@ def online(
 
     check_one_process("celrec online")
     budget = None if memory is None else byte_size(memory, "--memory")
+    checkpoints = options["checkpoint_every"], options["checkpoint_seconds"]
     given = {n: v for n in online_defaults() if (v := options[n]) not in (None, [])}
     with StopSignal() as stop, opened_run(run, given, budget) as opened:
         settings = opened.source["asked"]
-        every, seconds = options["checkpoint_every"], options["checkpoint_seconds"]
-        pace = Pace(settings["batch"], every, seconds, events)
+        pace = Pace(settings["batch"], *checkpoints, events)
         roles = opened.source["reading"]
-        columns = Columns(*map(roles.get, ("user", "item", "target", "timestamp")))
-        columns = replace(
-            columns, more=tuple(roles["columns"]), need_target=not opened.plan.only_positive
-        )
+        names = {role: roles.get(role) for role in ("user", "item", "target", "timestamp")}
+        more, needed = tuple(roles["columns"]), not opened.plan.only_positive
+        columns = Columns(**names, more=more, need_target=needed)
         source = open_source(sources, columns, group=settings["group"])
         metrics = Prequential(settings["window"])
         if opened.notes:
@@ -86,23 +85,17 @@ def online(
         for error in opened.damaged:
             typer.echo(f"celrec: {error}; going on from {opened.events:,} events", err=True)
         status = Status(opened, metrics)
-        try:
-            with display(status, as_json=as_json) as show:
-                follow(
-                    opened,
-                    source,
-                    pace,
-                    heard=lambda learned: show(metrics.add(learned)),
-                    notes=metrics.state_dict,
-                    stop=lambda: stop.requested,
-                )
-        finally:
-            source.close()
-        if as_json:
-            end = {"kind": "end", "stopped": stop.requested, "run": str(run)}
-            typer.echo(json.dumps({**end, **status.as_dict()}))
-        else:
-            typer.echo(status.line())
+        with closing(source), display(status, as_json=as_json) as show:
+            follow(
+                opened,
+                source,
+                pace,
+                heard=lambda learned: show(metrics.add(learned)),
+                notes=metrics.state_dict,
+                stop=lambda: stop.requested,
+            )
+        end = {"kind": "end", "stopped": stop.requested, "run": str(run), **status.as_dict()}
+        typer.echo(json.dumps(end) if as_json else status.line())
         if stop.requested:
             typer.echo("celrec: stopped; the same command resumes from here", err=True)
 

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from celrec.cli.terminal import facts_table
 from celrec.evaluation.prequential import Measured, Prequential, Window
 from celrec.runs.online_run import OnlineRun
 
@@ -68,9 +69,7 @@ class Status:
     def table(self) -> Table:
         """The table that a terminal shows."""
         now, overall = self.as_dict(), self._metrics.overall()
-        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-        table.add_column(style="dim")
-        table.add_column()
+        table = facts_table()
         table.add_row(
             "events",
             f"{now['events']:,}  {now['events_per_second']:,.0f}/s  "

@@ -133,14 +133,11 @@ def _answers(found: pl.DataFrame, column: str) -> pl.DataFrame:
 
 
 def _show(answers: pl.DataFrame) -> None:
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("", justify="right")
-    for name in answers.columns:
-        table.add_column(name, justify="right" if name == "score" else "left")
+    from celrec.cli.terminal import ruled_table
+
+    table = ruled_table("", *answers.columns, numbers=("", "score"))
     for place, (item, score, *title) in enumerate(answers.iter_rows(), 1):
         table.add_row(str(place), str(item), f"{score:.3f}", *map(str, title))
     Console(highlight=False, markup=False, emoji=False).print(table)
@@ -148,12 +145,7 @@ def _show(answers: pl.DataFrame) -> None:
 
 def _write(path: Path, frames: Iterator[pl.DataFrame], users: int) -> int:
     """Write the lists of many users, with a progress bar."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
     from celrec.cli.terminal import progress_bar
     from celrec.inference.export import write_list_file

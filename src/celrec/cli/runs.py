@@ -94,10 +94,9 @@ def clusters(
 
     Example: celrec clusters run --members 10
     """
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
 
+    from celrec.cli.terminal import ruled_table
     from celrec.inference.explanation import cluster_summary
     from celrec.runs.run_folder import load_run
 
@@ -106,10 +105,8 @@ def clusters(
     if as_json:
         typer.echo(json.dumps(summary.to_dicts()))
         return
-    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for header in ("cluster", "members", "interactions", "mean"):
-        shown.add_column(header, justify="right")
-    shown.add_column("most active members")
+    numbers = ("cluster", "members", "interactions", "mean")
+    shown = ruled_table(*numbers, "most active members", numbers=numbers)
     for row in summary.iter_rows(named=True):
         shown.add_row(
             str(row["cluster"]),

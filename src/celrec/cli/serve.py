@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from celrec.cli.options import Options, RunArgument, takes_options
 from celrec.config.options import SERVE
 from celrec.errors import CelrecError
+
+if TYPE_CHECKING:
+    from celrec.service.service import Service
 
 
 @takes_options(SERVE)
@@ -66,17 +69,10 @@ def serve(
     try:
         from celrec.service.app import serve as run_server
         from celrec.service.guard import ApiKey, Limits
-        from celrec.service.service import Service
     except ModuleNotFoundError as error:
         raise CelrecError(
             f"serve needs {error.name}; install it with pip install 'celrec[serve]'"
         ) from error
-
-    def ready(service: Service, address: str) -> None:
-        for error in service.damaged:
-            typer.echo(f"celrec: {error}; going on without it", err=True)
-        kind = "takes events" if service.online else "takes no events"
-        typer.echo(f"serving {run} on {address} ({kind}); Ctrl-C stops it")
 
     def pace(batch: int) -> Pace:
         return Pace(batch, options["checkpoint_every"], options["checkpoint_seconds"])
@@ -85,16 +81,15 @@ def serve(
     if new:
         _begin(run)
     with StopSignal():
-        run_server(
-            run,
-            host,
-            port,
-            key=key,
-            limits=limits,
-            pace=pace,
-            read_only=read_only,
-            ready=ready,
-        )
+        how: dict[str, Any] = {"key": key, "limits": limits, "pace": pace, "read_only": read_only}
+        run_server(run, host, port, **how, ready=_announce)
+
+
+def _announce(service: Service, address: str) -> None:
+    for error in service.damaged:
+        typer.echo(f"celrec: {error}; going on without it", err=True)
+    kind = "takes events" if service.online else "takes no events"
+    typer.echo(f"serving {service.folder} on {address} ({kind}); Ctrl-C stops it")
 
 
 def _begin(folder: Path) -> None:

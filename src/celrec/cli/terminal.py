@@ -1,13 +1,14 @@
-"""Progress bars, and signals that stop a long command."""
+"""Progress bars, tables, and signals that stop a long command."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from rich import box
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -18,6 +19,7 @@ from rich.progress import (
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+from rich.table import Table
 
 if TYPE_CHECKING:
     from celrec.data.datasets.library import LabelledProgress
@@ -51,6 +53,22 @@ def progress_bars() -> Iterator[LabelledProgress]:
             bars.update(tasks[label], completed=done, total=total or None)  # type: ignore[arg-type]
 
         yield report
+
+
+def facts_table() -> Table:
+    """A table of names and values, without a header."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    return table
+
+
+def ruled_table(*headers: str, numbers: Sequence[str] = ()) -> Table:
+    """A table with a rule below its header; the columns `numbers` are aligned to the right."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for header in headers:
+        table.add_column(header, justify="right" if header in numbers else "left")
+    return table
 
 
 class Interruption(Exception):  # noqa: N818  (nothing has gone wrong)

@@ -12,9 +12,8 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
-from celrec.cli.terminal import Interruption, progress_bar
+from celrec.cli.terminal import Interruption, facts_table, progress_bar
 from celrec.config.plan import Plan
 from celrec.offline.checkpoint import Checkpoint
 from celrec.offline.solver import ValidationRecord, Watcher
@@ -69,9 +68,7 @@ def show_result(
     data: str, plan: Plan, picked: str, result: dict[str, Any], out: Path | None
 ) -> None:
     """Print the errors, sizes and times of a trained model."""
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(style="dim")
-    table.add_column(overflow="fold")
+    table = facts_table()
     test, size = result["test"], result["bytes"]
     table.add_row("data", escape(data))
     table.add_row("why so", escape(picked))

@@ -223,11 +223,11 @@ class Plan:
     @property
     def pretraining(self) -> Plan | None:
         """The factorisation that a network is pretrained by, if it is."""
-        taken = self.settings().takes_over
-        if taken == NOTHING:
+        source = self.settings().takes_over
+        if source == NOTHING:
             return None
         factorised = replace(self, model="nmf", preset="default", rank=None)
-        if taken == CLUSTERS:
+        if source == CLUSTERS:
             # Only the final model is personalised, and has the factor on regularisation.
             return replace(factorised, personalise="none", penalty=1.0)
         dims = MODELS[self.model](self.dim, 0).begin_as_dot_product()

@@ -100,9 +100,9 @@ def _histogram(target: NDArray[np.float32]) -> tuple[tuple[float, float, int], .
 
 
 def _popularity(counts: NDArray[np.int64]) -> dict[float, float]:
-    descending = np.cumsum(np.sort(counts)[::-1])
+    cumulative = np.cumsum(np.sort(counts)[::-1])
     return {
-        share: float(descending[max(round(share * len(counts)), 1) - 1] / descending[-1])
+        share: float(cumulative[max(round(share * len(counts)), 1) - 1] / cumulative[-1])
         for share in POPULARITY_SHARES
     }
 

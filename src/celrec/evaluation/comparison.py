@@ -318,7 +318,9 @@ def training_result(fitted: Fit, plan: Plan, split: Split, seconds: float) -> di
     model, learned = fitted.model, split.train_and_valid()
     tables = model.whole_tables
     memory = {side: table.memory() for side, table in tables.items()}
-    held = sum(sum(t.nbytes for t in table.state_dict().values()) for table in tables.values())
+    table_bytes = sum(
+        sum(t.nbytes for t in table.state_dict().values()) for table in tables.values()
+    )
     return {
         "test": measure(model, plan, split.test, learned.item_counts),
         "valid": {"mse" if plan.loss == "squared-error" else "loss": fitted.valid_loss},
@@ -329,7 +331,7 @@ def training_result(fitted: Fit, plan: Plan, split: Split, seconds: float) -> di
             "index": memory["items"].index,
             "other_side": memory["users"].total,
             "columns": {n: m.total for n, m in memory.items() if n not in ("items", "users")},
-            "network": sum(t.nbytes for t in model.state_dict().values()) - held,
+            "network": sum(t.nbytes for t in model.state_dict().values()) - table_bytes,
         },
         "training_bytes": fitted.training_bytes,
         "seconds": seconds,

@@ -117,7 +117,7 @@ class _Sums:
     """NaN as soon as they mean nothing."""
     areas: float = 0.0
     """AUC times events; NaN as soon as a target is neither 0 nor 1."""
-    judged: int = 0
+    ranked: int = 0
     """The events of windows that have an AUC."""
 
     def plus(self, other: _Sums) -> _Sums:
@@ -126,11 +126,11 @@ class _Sums:
             self.squares + other.squares,
             self.log_losses + other.log_losses,
             self.areas + other.areas,
-            self.judged + other.judged,
+            self.ranked + other.ranked,
         )
 
     def as_tuple(self) -> tuple[int, float, float, float, int]:
-        return self.events, self.squares, self.log_losses, self.areas, self.judged
+        return self.events, self.squares, self.log_losses, self.areas, self.ranked
 
     def measured(self) -> Measured:
         def mean(total: float, count: int) -> float | None:
@@ -140,7 +140,7 @@ class _Sums:
             self.events,
             mean(self.squares, self.events),
             mean(self.log_losses, self.events),
-            mean(self.areas, self.judged),
+            mean(self.areas, self.ranked),
         )
 
 

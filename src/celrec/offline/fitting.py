@@ -120,14 +120,14 @@ def fit(
             f"preset {plan.preset!r} diverged on these ratings; take preset 'default', "
             "or ratings on a smaller scale"
         )
-    held = {
+    training_bytes = {
         side: max(table.memory(training=True).total, table.preparation_bytes)
         for side, table in model.whole_tables.items()
     }
     traits = {side: table.traits for side, table in model.whole_tables.items()}
     model.replace_tables(lambda _, table: table.settled())
     return Fit(
-        *(model, first.validation_records, first.chosen, held, traits, first.growth),
+        *(model, first.validation_records, first.chosen, training_bytes, traits, first.growth),
         trainer=second.trainer,
     )
 

@@ -120,8 +120,12 @@ class LogEvidence(AutogradEvidence):
         table, ids = self._table, self._own(batch)
         own = table.weight[table.row_of(ids)].detach().requires_grad_()
 
-        def leaf(asked: Tensor) -> Tensor:
-            return own if torch.equal(asked, ids) else table.weight[table.row_of(asked)].detach()
+        def leaf(requested: Tensor) -> Tensor:
+            return (
+                own
+                if torch.equal(requested, ids)
+                else table.weight[table.row_of(requested)].detach()
+            )
 
         with torch.enable_grad(), table.probing(leaf):
             output = self._recommender.output(batch)
@@ -140,11 +144,11 @@ class LogEvidence(AutogradEvidence):
         counts, starts = self._group.counts, self._group.starts
         shifts = self._rng().integers(np.maximum(counts, 1))
         ids = np.arange(len(counts))[self._own_ids] if members is None else members.numpy()
-        taken = np.minimum(counts[ids], self._per_id)
-        ends = np.cumsum(taken)
-        place = np.arange(int(taken.sum())) - np.repeat(ends - taken, taken)
+        drawn = np.minimum(counts[ids], self._per_id)
+        ends = np.cumsum(drawn)
+        place = np.arange(int(drawn.sum())) - np.repeat(ends - drawn, drawn)
         # Every stride-th interaction from a random one on, around the corner: no two are the same.
-        owner = np.repeat(ids, taken)
+        owner = np.repeat(ids, drawn)
         stride = np.maximum(counts[owner] // self._per_id, 1)
         chosen = starts[owner] + (shifts[owner] + place * stride) % counts[owner]
         rows = torch.from_numpy(self._group.order[chosen])

@@ -250,8 +250,8 @@ def make_solver(
     if isinstance(how, LeastSquaresConfig):
         part = interactions_of_rank(log, communicator)
         clustered = any(isinstance(t, ClusteredEmbedding) for t in model.row_tables.values())
-        judged = how.members == "posterior" and clustered
-        solver = PosteriorClusters if judged else AlternatingLeastSquares
+        by_quadratics = how.members == "posterior" and clustered
+        solver = PosteriorClusters if by_quadratics else AlternatingLeastSquares
         return solver(model, part, how, communicator)
     if communicator.size > 1:
         raise CelrecError(

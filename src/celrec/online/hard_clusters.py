@@ -1,8 +1,7 @@
-"""CEL-Lite as the paper has it: every id in one cluster, judged by its latest events."""
+"""CEL-Lite as in the paper: each id is in one cluster, evaluated by its latest events."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,27 +19,26 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.errors import DivergedError
 from celrec.online.latest_evidence import LatestEvidence, RecentEvents, Waiting
 from celrec.online.plain_tables import RowTableTrainer
-from celrec.online.table_trainer import LossProbe, Tangent
+from celrec.online.table_trainer import LossProbe, Observation
 from celrec.recommender.batch import Batch
 from celrec.runtime.memory_budget import MemoryBudget
 
 _SWEEP = 4096  # ids at once
-_GROWTH = 8  # looks are no further apart than what there was before, divided by this
-_COMPARED = 512  # rows at once, where two are sought that are alike
+_GROWTH = 8  # the events between two looks are at most all earlier ones, divided by this
+_COMPARED = 512  # rows in the search for a similar pair
 
 
 class HardClusterTrainer(RowTableTrainer):
-    """Clusters that ids move between, and that split when they have seen enough.
+    """Clusters that are reassigned and split online.
 
-    After a batch is learned, its events are kept. At every look, after each batch or less often,
-    those ids that are due move to the best of their own cluster and some others:
+    The events of each batch are stored. At every look, after each batch or less often, the ids
+    that are due move to the best of their own cluster and some others:
 
         argmin_k Σ_{latest events} loss(row k) + prior/2·‖row k − mean row‖².
 
-    Then each cluster that has come to more than 2·d events is split in two with about equal
-    numbers of events, along the first principal component of its members' gradients, until
-    all rows are in use. So the work for an event depends neither on the number of clusters
-    nor on that of ids.
+    Then each cluster with more than 2·d events is split in two with about equal numbers of
+    events, along the first principal component of its members' gradients, until all rows are in
+    use. The cost of an event does not depend on the number of clusters or ids.
     """
 
     def __init__(
@@ -49,37 +47,21 @@ class HardClusterTrainer(RowTableTrainer):
         table: ClusteredEmbedding,
         how: RowDescentConfig,
         moving: OnlineClusterConfig,
-        place: int,
-        tables: int,
+        buffer: RecentEvents,
         *,
-        moments: bool = False,
-        conversions: bool = False,
         seed: int = 0,
         budget: MemoryBudget | None = None,
     ) -> None:
-        """`place` is that of the table among all `tables` of the model.
-
-        For `moments` and `conversions` see `RecentEvents`.
-        """
+        """`buffer` stores the latest events of this table."""
         super().__init__(name, table, how, seed=seed, budget=budget)
         self._clusters, self._moving = table, moving
-        self.members = MemberLists(table, budget)
-        ids = table.num_embeddings
-        self.buffer = RecentEvents(
-            moving.latest,
-            place,
-            tables,
-            ids=ids,
-            moments=moments,
-            conversions=conversions,
-            budget=budget,
-        )
+        self.members, self.buffer = MemberLists(table, budget), buffer
         self._mean = torch.zeros(table.embedding_dim)
         self._free: int | None = None
         self._due = Waiting()
-        """Who is to be judged at the next look."""
+        """The ids to be reassigned at the next look."""
         self._seen = Waiting()
-        """Whose events have come since the last look."""
+        """The ids with events since the last look."""
         self.events = self.moved = self._looked = 0
 
     @property
@@ -93,19 +75,11 @@ class HardClusterTrainer(RowTableTrainer):
         self._looked_up = torch.from_numpy(rows)
         return torch.from_numpy(vectors)
 
-    def observe(
-        self,
-        batch: Batch,
-        ids: Tensor,
-        vectors: Mapping[str, Tensor],
-        probe: LossProbe,
-        *,
-        again: bool,
-        tangent: Tangent | None = None,
-    ) -> None:
-        """Keep the events; where it is time for it, move ids and split clusters."""
+    def observe(self, events: Observation, probe: LossProbe) -> None:
+        """Store the events; at regular intervals, reassign ids and split clusters."""
+        batch, ids, again = events.batch, events.ids, events.again
         share = max(0.01, 10 / (10 + self.events / max(len(ids), 1)))
-        approach(self._mean.numpy(), vectors[self.name].numpy(), share)
+        approach(self._mean.numpy(), events.vectors[self.name].numpy(), share)
         self.events += len(ids)
         if again:
             different, times, before = tally(ids.numpy(), self.buffer.counts)
@@ -124,8 +98,8 @@ class HardClusterTrainer(RowTableTrainer):
             self._look(probe)
 
     def _look(self, probe: LossProbe) -> None:
-        """Move ids and split clusters, for all events since the last time."""
-        due, seen, self._looked = self._due.taken(), self._seen.taken(), self.events
+        """Reassign ids and split clusters, for all events since the last look."""
+        due, seen, self._looked = self._due.pop(), self._seen.pop(), self.events
         self._reassign(due, probe)
         if self._moving.own_row_above is not None:
             self._part(seen[self.buffer.counts[seen] > self._moving.own_row_above])
@@ -144,7 +118,6 @@ class HardClusterTrainer(RowTableTrainer):
         self.members.grow(ids)
 
     def keep(self, ids: NDArray[np.int64]) -> None:
-        """See `TableTrainer`. Clusters that lose everybody are closed: see `ClusteredEmbedding`."""
         clusters = self._clusters.kept_rows(torch.from_numpy(ids)).numpy()
         super().keep(ids)
         self.members.keep(ids, clusters, self.buffer.counts)
@@ -182,7 +155,7 @@ class HardClusterTrainer(RowTableTrainer):
         self.events, self.moved = int(state["events"]), int(state["moved"])
 
     def _evidence(self, probe: LossProbe) -> LatestEvidence:
-        """What the latest events of each id say of the model as it is now."""
+        """Evidence from the latest events of each id, for the current model."""
         return LatestEvidence(
             self.name, self._clusters, self.buffer, self._moving, self._mean, probe
         )
@@ -194,7 +167,7 @@ class HardClusterTrainer(RowTableTrainer):
             self.moved += self.members.move(ids, best, self.buffer.counts)
 
     def _part(self, warm: NDArray[np.int64]) -> None:
-        """Give ids clusters of their own, as long as there are rows."""
+        """Give each of these ids a cluster of its own while there are free rows."""
         assignment = self._clusters.assignment.numpy()
         for member in warm[self.members.sizes[assignment[warm]] > 1]:  # each once, when it leaves
             own = int(assignment[member])
@@ -205,7 +178,7 @@ class HardClusterTrainer(RowTableTrainer):
                 self.members.move(np.array([member]), new, self.buffer.counts)
 
     def _split_crowded(self, ids: NDArray[np.int64], probe: LossProbe) -> None:
-        """Split the clusters of these ids that have too many events, those with most first."""
+        """Split the clusters of these ids with too many events, the largest first."""
         limit = self._moving.limit
         most = 2 * float(limit(self.members.all_events) if callable(limit) else limit)
         while len(crowded := self.members.crowded(ids, most)):
@@ -216,7 +189,7 @@ class HardClusterTrainer(RowTableTrainer):
             ids = np.concatenate([ids, self._split(crowded[:room], room, most, probe)])
 
     def _room(self, cluster: int) -> int:
-        """How many clusters can be opened; two that are alike are merged if there is no other."""
+        """How many clusters can be opened; if none, two similar clusters are merged."""
         table, within = self._clusters, self._moving.merge_within
         every = table.num_clusters
         if every < table.max_clusters or within is None:
@@ -239,7 +212,7 @@ class HardClusterTrainer(RowTableTrainer):
     def _split(
         self, clusters: NDArray[np.int64], room: int, most: float, probe: LossProbe
     ) -> NDArray[np.int64]:
-        """Cut clusters, and what comes of them, until none has too many events; their members."""
+        """Split clusters repeatedly until none has too many events; return their members."""
         ids, ends = self.members.of_all(clusters)
         gradients = self._evidence(probe).gradients(torch.from_numpy(ids)).numpy()
         counts = self.buffer.counts
@@ -256,7 +229,7 @@ class HardClusterTrainer(RowTableTrainer):
         return ids
 
     def _open(self, parents: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Open a cluster for each of some parents, which goes on as that one does."""
+        """Open a cluster for each of these parents, with its optimiser state."""
         if self._free is None:
             new = np.array(self._clusters.open_all(parents.tolist()))
         else:

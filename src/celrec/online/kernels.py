@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from celrec.cel.tangent_kernels import mixed_bits, tangent_losses
+from celrec.cel.tangent_kernels import Tangents, mixed_bits, tangent_losses
 from celrec.runtime.jit import Bytes, Floats, Ints, compiled
 
 
@@ -60,14 +60,10 @@ def add_tangent_evidence(
     evidence: Bytes,
     ids: Ints,
     rows: Floats,
-    outputs: Floats,
-    slopes: Floats,
-    vectors: Floats,
-    targets: Floats,
+    tangents: Tangents,
     kept: Floats,
     steps: float,
     moments: Ints,
-    logistic: bool,
 ) -> None:
     """The same with losses of outputs that are linear in the vector, as a `Tangent` tells.
 
@@ -77,7 +73,7 @@ def add_tangent_evidence(
     losses, value = np.empty(active, np.float32), np.empty(active, np.float32)
     for event in range(len(ids)):
         row = evidence[ids[event]]
-        tangent_losses(rows, event, outputs, slopes, vectors, targets, logistic, losses)
+        tangent_losses(rows, event, tangents, losses)
         for k in range(active):
             value[k] = kept[event] * row[k] + np.float32(steps) * losses[k]
         _take_notice(row, value, active, np.uint64(moments[event]))

@@ -1,4 +1,4 @@
-"""The latest events of ids, and the evidence for clusters that they give."""
+"""The latest events of ids, and the evidence for clusters from them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from celrec.runtime.memory_budget import MemoryBudget
 
 
 class RecentEvents(ReplayBuffer):
-    """A replay buffer that takes batches and gives batches.
+    """A replay buffer of batches.
 
     >>> kept = RecentEvents(latest=2, place=0, tables=2)
     >>> user, item = torch.tensor([4, 4, 4]), torch.tensor([7, 8, 9])
@@ -47,8 +47,8 @@ class RecentEvents(ReplayBuffer):
     ) -> None:
         """For the table at `place` among all `tables` of a model.
 
-        With `moments`, the numbers of events in the stream are kept with them. Where all targets
-        are `conversions`, 0 or 1, they take a byte each.
+        With `moments`, the numbers of events in the stream are stored. If all targets are
+        `conversions`, 0 or 1, they take one byte each.
         """
         columns: dict[str, DTypeLike] = {"others": (np.int32, tables - 1)}
         columns["target"] = self._kind = np.dtype(np.uint8 if conversions else np.float32)
@@ -58,7 +58,7 @@ class RecentEvents(ReplayBuffer):
         self._place, self._moments = place, moments
 
     def store(self, batch: Batch, ids: NDArray[np.int64]) -> None:
-        """Keep the events of a batch; `ids` are those of the table."""
+        """Store the events of a batch; `ids` are those of the table."""
         event = {"target": batch.target.numpy().astype(self._kind, copy=False)}
         if self._moments and batch.moment is not None:
             event["moment"] = batch.moment.numpy()
@@ -70,11 +70,11 @@ class RecentEvents(ReplayBuffer):
         self.insert(ids, **event)
 
     def renumber_others(self, place: int, numbers: NDArray[np.int64]) -> None:
-        """Put other numbers in the places of ids of another table; see `TableTrainer.renumber`."""
+        """Renumber the ids of another table, as `TableTrainer.renumber` does."""
         self.renumber("others", numbers, place - (place > self._place))
 
     def replay(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], Batch]:
-        """The kept events of some ids, and whose each is: a position in `ids`."""
+        """The stored events of some ids, and the position of each one's id in `ids`."""
         owner, columns = self.events(ids)
         every = list(torch.from_numpy(columns["others"].astype(np.int64)).unbind(-1))
         every.insert(self._place, torch.from_numpy(ids[owner]))
@@ -108,13 +108,13 @@ class LatestEvidence(Evidence):
         self._config, self._mean, self._probe = config, mean, probe
 
     def interactions(self) -> Tensor:
-        """The events of each id, those no longer in the buffer too."""
+        """The number of events of each id, also those no longer stored."""
         counts = np.zeros(self._table.num_embeddings, np.int64)
         counts[: len(self._events.counts)] = self._events.counts
         return torch.from_numpy(counts)
 
     def gradients(self, members: Tensor) -> Tensor:
-        """Of the latest events, without the prior, at the row that each member has now."""
+        """Of the latest events, without the prior, at the current row of each member."""
         ids = members.numpy()
         gradients = np.zeros((len(ids), self._table.embedding_dim))
         owner, batch = self._events.replay(ids)
@@ -129,22 +129,18 @@ class LatestEvidence(Evidence):
                 self._table.assignment.numpy(),
                 self._table.weight.detach().numpy(),
                 owner,
-                tangent.output.numpy(),
-                tangent.slope.numpy(),
-                tangent.vector.numpy(),
-                batch.target.numpy(),
-                self._probe.kind == "cross-entropy",
+                tangent.arrays(batch.target, self._probe.kind),
             )
         return torch.from_numpy(gradients)
 
     def losses(self) -> Tensor:
-        """By all outputs of the model, for each event and each cluster."""
+        """By forward passes of the model, for each event and cluster."""
         ids = np.arange(self._table.num_embeddings)
         clusters = torch.arange(self._table.num_clusters)[:, None].expand(-1, len(ids))
         return self._losses(clusters, *self._events.replay(ids)).T
 
     def own_losses(self) -> Tensor:
-        """The same under the row of each id's own cluster."""
+        """The same under the row of each id's cluster."""
         ids = np.arange(self._table.num_embeddings)
         own = self._table.assignment[None, :-1].long()
         return self._losses(own, *self._events.replay(ids))[0]
@@ -179,15 +175,11 @@ class LatestEvidence(Evidence):
             self._mean.numpy(),
             config.prior,
             owner,
-            tangent.output.numpy(),
-            tangent.slope.numpy(),
-            tangent.vector.numpy(),
-            batch.target.numpy(),
-            self._probe.kind == "cross-entropy",
+            tangent.arrays(batch.target, self._probe.kind),
         )
 
     def _others(self, moment: int) -> NDArray[np.int64]:
-        """The clusters that ids draw from at a moment: all, or some that are drawn themselves."""
+        """The clusters that candidates are drawn from at a moment: all, or a random subset."""
         clusters = self._table.num_clusters
         if clusters <= _NEAR:
             return np.arange(clusters)
@@ -208,39 +200,39 @@ class LatestEvidence(Evidence):
 
 
 class Waiting:
-    """Ids come, perhaps again and again, until all are asked for.
+    """A set of ids that is collected until it is popped.
 
     >>> waiting = Waiting()
     >>> waiting.add(np.array([4, 7]))
     >>> waiting.add(np.array([1, 4]))
-    >>> waiting.taken(), waiting.all()
+    >>> waiting.pop(), waiting.all()
     (array([1, 4, 7]), array([], dtype=int64))
     """
 
     def __init__(self, ids: NDArray[np.int64] | None = None) -> None:
-        """`ids` ascend, each once."""
+        """`ids` are distinct and ascending."""
         self._parts = [] if ids is None else [ids]
 
     def __bool__(self) -> bool:
-        """Whether any have come since all were taken."""
+        """Whether any ids were added since the last `pop`."""
         return bool(self._parts)
 
     def add(self, ids: NDArray[np.int64]) -> None:
-        """They ascend, each once."""
+        """Add distinct, ascending ids."""
         self._parts.append(ids)
 
     def all(self) -> NDArray[np.int64]:
-        """The different ids, in ascending order."""
+        """The distinct ids, ascending."""
         if len(self._parts) == 1:
             return self._parts[0]
         return np.unique(np.concatenate([np.empty(0, np.int64), *self._parts]))
 
-    def taken(self) -> NDArray[np.int64]:
-        """The same, and none is waiting any more."""
+    def pop(self) -> NDArray[np.int64]:
+        """Return the ids and clear the set."""
         ids = self.all()
         self._parts = []
         return ids
 
     def keep(self, ids: NDArray[np.int64]) -> None:
-        """Let only these remain of all ids, which ascend, numbered anew from 0."""
+        """Keep only these of all ids, given in ascending order, renumbered from 0."""
         self._parts = [np.flatnonzero(np.isin(ids, self.all()))]

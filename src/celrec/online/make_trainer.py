@@ -19,6 +19,7 @@ from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.errors import CelrecError
 from celrec.online.hard_clusters import HardClusterTrainer
+from celrec.online.latest_evidence import RecentEvents
 from celrec.online.mixtures import MixtureTrainer
 from celrec.online.personal import PersonalTableTrainer
 from celrec.online.plain_tables import ComposedTableTrainer, RowTableTrainer
@@ -50,15 +51,21 @@ def make_trainer(
                 budget=budget,
             )
         elif isinstance(table, ClusteredEmbedding):
+            events = RecentEvents(
+                config.moving.latest,
+                place,
+                len(tables),
+                ids=table.num_embeddings,
+                moments=config.replay or model.history_length > 0,
+                conversions=model.loss.binary,
+                budget=budget,
+            )
             sides[name] = HardClusterTrainer(
                 name,
                 table,
                 shared,
                 config.moving,
-                place,
-                len(tables),
-                moments=config.replay or model.history_length > 0,
-                conversions=model.loss.binary,
+                events,
                 seed=config.seed,
                 budget=budget,
             )

@@ -1,4 +1,4 @@
-"""CEL-Lite with posterior means: ids are where the evidence puts them, as far as it goes."""
+"""CEL-Lite with posterior means: ids are mixtures of rows, weighted by their evidence."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from celrec.online.kernels import (
 )
 from celrec.online.plain_tables import id_noise
 from celrec.online.row_descent import RowDescent
-from celrec.online.table_trainer import LossProbe, TableTrainer, Tangent
+from celrec.online.table_trainer import LossProbe, Observation, TableTrainer
 from celrec.recommender.batch import Batch
 from celrec.runtime.memory_budget import MemoryBudget
 
@@ -39,12 +39,12 @@ _SCATTER = 0.5  # the standard deviation of the logarithms of the weights of a n
 
 
 class MixtureTrainer(TableTrainer):
-    """A table of mixtures: rows learn from all ids, as much as those are theirs.
+    """A table of mixtures: rows learn from all ids, in proportion to their weights.
 
-    Each event is trained on with the weights from before it, and only then becomes
-    evidence: w_k ← w_k·exp(−loss_k/τ), with the vector of the partner from before. So no
-    label is used to choose the rows that it trains. `temperature` τ turns a loss into a
-    log likelihood: 1 for cross-entropy, twice the variance of the noise for squared errors.
+    An event is trained with the weights from before it, and only then becomes evidence:
+    w_k ← w_k·exp(−loss_k/τ), with the partner's vector from before. So its target does not choose
+    the rows that it trains. The `temperature` τ turns a loss into a log likelihood: 1 for
+    cross-entropy, twice the variance of the noise for squared errors.
     """
 
     by_tangent = True
@@ -60,7 +60,7 @@ class MixtureTrainer(TableTrainer):
         seed: int = 0,
         budget: MemoryBudget | None = None,
     ) -> None:
-        """Two rows that are no further apart than `merge_within` become one, to make room."""
+        """Two rows within the distance `merge_within` are merged, to free one for a split."""
         super().__init__(name, table)
         self._rows, self._how, self._seed = table, how, seed
         self._descent = RowDescent(table.weight, how, budget)
@@ -83,7 +83,7 @@ class MixtureTrainer(TableTrainer):
         return torch.from_numpy(self._weights @ rows)
 
     def without(self, batch: Batch, vectors: Mapping[str, Tensor], probe: LossProbe) -> Tensor:
-        """See `TableTrainer`: w_k·exp(loss_k/τ) are the weights without an event."""
+        """By the weights without each event, w_k·exp(loss_k/τ)."""
         count, rows = len(batch.user), self._rows.weight.detach()[: self._rows.num_rows]
         weights, ids = self._weights[:count], self._looked_up[:count].numpy()
         logs = self._losses(batch, vectors, probe)
@@ -95,7 +95,7 @@ class MixtureTrainer(TableTrainer):
     def _losses(
         self, batch: Batch, vectors: Mapping[str, Tensor], probe: LossProbe
     ) -> NDArray[np.float32]:
-        """(events, rows): as in `observe`, so that what is taken out is what was added."""
+        """(events, rows): the same losses as in `observe`, which added them."""
         rows, target = self._rows.weight.detach()[: self._rows.num_rows], batch.target[:, None]
         known = probe.kind in KNOWN_LOSSES
         tangent = probe.tangent(self.name, batch, vectors) if known else None
@@ -108,7 +108,7 @@ class MixtureTrainer(TableTrainer):
         return losses
 
     def learn(self, gradients: Tensor) -> None:
-        """A row's gradient is the sum over the batch, each with the row's weight there."""
+        """The gradient of a row is the sum over the batch, weighted by the row's weights."""
         weights = self._weights
         slopes = weights.T @ gradients.numpy()  # several times as fast in NumPy, where it is small
         if self._how.average:
@@ -116,20 +116,12 @@ class MixtureTrainer(TableTrainer):
         self._learned = weights, gradients  # others may look up before these are seen
         self._descent.descend(np.arange(len(slopes)), slopes)
 
-    def observe(
-        self,
-        batch: Batch,
-        ids: Tensor,
-        vectors: Mapping[str, Tensor],
-        probe: LossProbe,
-        *,
-        again: bool,
-        tangent: Tangent | None = None,
-    ) -> None:
-        """See `TableTrainer`. In another pass, an event replaces its share of the evidence."""
+    def observe(self, events: Observation, probe: LossProbe) -> None:
+        """Add the events to the evidence; in a later pass, an event replaces its share."""
+        batch, ids, tangent = events.batch, events.ids, events.tangent
         numbers = ids.numpy()
         kept = np.ones(len(numbers), np.float32)
-        if again:
+        if events.again:
             kept -= 1 / (1 + self.counts[numbers])
         else:
             self._counter.insert(numbers)
@@ -140,33 +132,28 @@ class MixtureTrainer(TableTrainer):
                 evidence,
                 numbers,
                 np.ascontiguousarray(self._numbers().T),
-                tangent.output.numpy(),
-                tangent.slope.numpy(),
-                tangent.vector.numpy(),
-                batch.target.numpy(),
+                tangent.arrays(batch.target, probe.kind),
                 kept,
                 self._steps,
                 moments,
-                probe.kind == "cross-entropy",
             )
         else:
             rows = torch.from_numpy(self._numbers()).unsqueeze(1)
-            losses = probe.losses(self.name, batch, rows, vectors)
+            losses = probe.losses(self.name, batch, rows, events.vectors)
             add_evidence(evidence, numbers, losses.numpy(), kept, self._steps, moments)
         self._batches += 1
         if self._within is not None and self._batches % _COMPARE_EVERY == 0:
             self._make_room(self._within)
 
     def _numbers(self) -> NDArray[np.float32]:
-        """The rows that are there, in place."""
+        """The active rows, as a view."""
         rows: NDArray[np.float32] = self._rows.weight.detach().numpy()
         return rows[: self._rows.num_rows]
 
     def _make_room(self, within: float) -> None:
-        """Merge the two rows that are nearest, if they are near, and split the heaviest row.
+        """Merge the two nearest rows if they are close, and split the row with the largest weight.
 
-        That is done along the first principal component of the gradients there, in the batch
-        that was learned last.
+        It is split along the first principal component of its gradients in the last batch.
         """
         table = self._rows
         rows = table.weight.detach()[: table.num_rows]
@@ -189,7 +176,7 @@ class MixtureTrainer(TableTrainer):
         self._descent.copy([heaviest], [table.split(heaviest, within * direction)])
 
     def sweep(self, probe: LossProbe) -> None:
-        """Let unseen ids have the mean of the weights of all others."""
+        """Give unseen ids the mean of the weights of known ids."""
         known = torch.from_numpy(np.flatnonzero(self.counts))
         if not len(known):
             return
@@ -208,16 +195,14 @@ class MixtureTrainer(TableTrainer):
         self._scatter(before)
 
     def keep(self, ids: NDArray[np.int64]) -> None:
-        """See `TableTrainer`. Rows stay as they are, since others shared them."""
         self.table.keep(torch.from_numpy(ids))
         self._counter.keep(ids)
         self._scatter(len(ids))
 
     def _scatter(self, first: int) -> None:
-        """Let the ids from `first` on begin a little apart.
+        """Initialise the ids from `first` on with slightly different weights.
 
-        Where all have the same vector, they go on having it: what a row learns from each is
-        the same as what the others do.
+        Ids with equal weights would stay equal: all rows would learn the same from them.
         """
         fresh = self._rows.evidence[first:-1]
         for part, noise in id_noise(first, first + len(fresh), fresh.shape[1], self._seed):

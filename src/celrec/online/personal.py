@@ -1,4 +1,4 @@
-"""Rows of their own for ids that have had events enough."""
+"""Private rows for ids with enough events, learned online."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from torch import Tensor
 from celrec.config.online import RowDescentConfig
 from celrec.embeddings.personal import PersonalEmbedding
 from celrec.online.row_descent import RowDescent
-from celrec.online.table_trainer import LossProbe, TableTrainer, Tangent
+from celrec.online.table_trainer import LossProbe, Observation, TableTrainer, Tangent
 from celrec.recommender.batch import Batch
 from celrec.runtime.memory_budget import MemoryBudget
 
 
 class PersonalTableTrainer(TableTrainer):
-    """What is shared is learned as ever; ids with more than `above` events differ from it.
+    """Shared rows as before, plus a private offset for ids with more than `above` events.
 
-    What an id differs by is drawn to 0 as the penalty of `how` says, so that its vector is
-    drawn to what it shares: L + l2/2·‖own vector − shared vector‖² for each lookup.
+    The penalty of `how` draws offsets to 0, and so vectors to their shared vectors:
+    L + l2/2·‖own vector − shared vector‖² for each lookup.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class PersonalTableTrainer(TableTrainer):
         place: int,
         budget: MemoryBudget | None = None,
     ) -> None:
-        """`place` is that of the table among all of the model."""
+        """`place` is the position of the table in the model."""
         super().__init__(inner.name, table)
         self._inner, self._personal, self._above, self._place = inner, table, above, place
         self.by_tangent = inner.by_tangent
@@ -65,21 +65,13 @@ class PersonalTableTrainer(TableTrainer):
         shared = self._inner.without(batch, vectors, _Shifted(probe, self._personal, self._place))
         return shared + offsets
 
-    def observe(
-        self,
-        batch: Batch,
-        ids: Tensor,
-        vectors: Mapping[str, Tensor],
-        probe: LossProbe,
-        *,
-        again: bool,
-        tangent: Tangent | None = None,
-    ) -> None:
-        """What is shared is judged with what each id differs by."""
+    def observe(self, events: Observation, probe: LossProbe) -> None:
+        """Shared rows are evaluated together with the offset of each id."""
+        ids, tangent = events.ids, events.tangent
         shifted = _Shifted(probe, self._personal, self._place)
         if tangent is not None:
             tangent = tangent._replace(vector=tangent.vector - self._personal.offsets(ids))
-        self._inner.observe(batch, ids, vectors, shifted, again=again, tangent=tangent)
+        self._inner.observe(events._replace(tangent=tangent), shifted)
         warm = ids[torch.from_numpy(self.counts[ids.numpy()] > self._above)]
         warm = warm[self._personal.own_of(warm) < 0]
         if len(warm):
@@ -118,8 +110,8 @@ class PersonalTableTrainer(TableTrainer):
 
 
 @dataclass(frozen=True, slots=True)
-class _Shifted:
-    """A judge of shared vectors, to which ids add what is their own."""
+class _Shifted(LossProbe):
+    """A probe of shared vectors, to which the offsets of ids are added."""
 
     probe: LossProbe
     table: PersonalEmbedding

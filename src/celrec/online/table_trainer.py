@@ -1,4 +1,4 @@
-"""What a table has to do while it is learned online."""
+"""The interface of tables that are learned online."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from celrec.cel.tangent_kernels import Tangents
 from celrec.embeddings.embedding import Embedding
 from celrec.errors import CelrecError
 from celrec.recommender.batch import Batch
 
 
 class LossProbe(Protocol):
-    """Tells how well vectors of one table would do."""
+    """Evaluates the loss of events under other vectors of one table."""
 
     @property
     def kind(self) -> str:
-        """The name of the loss, if it has one."""
+        """The name of the loss, empty for other losses."""
 
     def losses(
         self,
@@ -40,110 +41,116 @@ class LossProbe(Protocol):
     def tangent(
         self, side: str, batch: Batch, vectors: Mapping[str, Tensor] | None = None
     ) -> Tangent | None:
-        """The outputs to first order in the vectors of `side`; None if they are no numbers.
+        """The outputs to first order in the vectors of `side`; None if outputs are not scalars.
 
-        All vectors are given or looked up.
+        The vectors are given or looked up.
         """
 
 
 class Tangent(NamedTuple):
-    """What outputs are to first order in the vectors of one table, event by event.
+    """The outputs to first order in the vectors of one table, event by event.
 
-    output + slope·(vector′ − vector) for another vector: exact for dot products.
+    For another vector: output + slope·(vector′ − vector), which is exact for dot products.
     """
 
     output: Tensor
     slope: Tensor
     vector: Tensor
 
+    def arrays(self, target: Tensor, loss: str) -> Tangents:
+        """The arguments of kernels for these targets and a loss among `KNOWN_LOSSES`."""
+        parts = (self.output.numpy(), self.slope.numpy(), self.vector.numpy(), target.numpy())
+        return Tangents(*parts, logistic=loss == "cross-entropy")
+
+
+class Observation(NamedTuple):
+    """Events that a table observes after they were learned."""
+
+    batch: Batch
+    ids: Tensor
+    """Their ids in the table."""
+    vectors: Mapping[str, Tensor]
+    """The vectors of all tables before learning."""
+    again: bool = False
+    """Whether they were observed before; then they are not counted again."""
+    tangent: Tangent | None = None
+    """The outputs to first order, for tables with `by_tangent`, if outputs are scalars."""
+
 
 class TableTrainer(ABC):
-    """One table that is learned event by event: rows by gradients, all else by what it observes.
+    """One table that is learned online: rows by gradients, clusters by observed events.
 
-    A batch is looked up, then learned, then observed.
+    Each batch is looked up, then learned, then observed.
     """
 
     by_tangent: bool = False
-    """Whether events are judged by tangents."""
+    """Whether `observe` uses the tangents of outputs."""
 
     def __init__(self, name: str, table: Embedding) -> None:
         self.name, self.table = name, table
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """How many events each id has had, where that is counted."""
+        """The number of events of each id, for tables that count them."""
         raise CelrecError(f"{type(self).__name__} counts no events")
 
-    def begin(self) -> None:  # noqa: B027  (most have nothing but rows)
-        """Give what the table holds besides rows its first values."""
+    def begin(self) -> None:  # noqa: B027  (most have rows only)
+        """Initialise what the table has besides rows."""
 
     @abstractmethod
     def lookup(self, ids: Tensor) -> Tensor:
-        """The vectors of ids that are known, without a graph."""
+        """The vectors of known ids, without a graph."""
 
     @abstractmethod
     def learn(self, gradients: Tensor) -> None:
-        """Take a step of descent, given the gradients at what was looked up last."""
+        """Take a gradient step, given the gradients at the last lookup."""
 
     def without(self, batch: Batch, vectors: Mapping[str, Tensor], probe: LossProbe) -> Tensor:
-        """The vectors as they would be had this batch not been observed, for it comes again."""
+        """The vectors without the evidence of this batch, which is learned again."""
         return vectors[self.name]
 
-    def observe(  # noqa: B027  (most have nothing to take notice of)
-        self,
-        batch: Batch,
-        ids: Tensor,
-        vectors: Mapping[str, Tensor],
-        probe: LossProbe,
-        *,
-        again: bool,
-        tangent: Tangent | None = None,
-    ) -> None:
-        """Take notice of events that were learned; `vectors` are those from before.
-
-        With `again` they were observed before, and nothing is to be counted twice. `tangent` is
-        given to those who go by it, where outputs are numbers.
-        """
+    def observe(self, events: Observation, probe: LossProbe) -> None:  # noqa: B027
+        """Update what is known of ids, besides their rows; by default nothing."""
 
     def latest(self, ids: NDArray[np.int64]) -> Batch | None:
-        """The events that are kept of some ids, if any are kept at all."""
+        """The stored events of some ids; None if the table stores none."""
         return None
 
     def sweep(self, probe: LossProbe) -> None:  # noqa: B027
-        """Judge all ids once more by what is known of them."""
+        """Reassign all ids once more by the stored evidence."""
 
     @abstractmethod
     def grow(self, ids: int) -> None:
-        """Make room for more ids."""
+        """Raise the number of ids."""
 
     def keep(self, ids: NDArray[np.int64]) -> None:
-        """Let only these ids remain, which ascend, numbered anew from 0."""
+        """Keep only these ids, given in ascending order, renumbered from 0."""
         raise CelrecError(
             f"{type(self).__name__} cannot drop ids, {len(ids):,} of {self.table.num_embeddings:,} "
             "were to be kept; take a table that can"
         )
 
     def make_room(self, ids: Tensor) -> None:
-        """Grow, if any of these ids asks for it."""
+        """Grow if one of these ids is beyond the table."""
         most, room = int(ids.max()) if len(ids) else -1, self.table.num_embeddings
         if most >= room:  # by an eighth at least: to grow takes time for all ids
             self.grow(max(most + 1, room * 9 // 8))
 
     def renumber(self, place: int, numbers: NDArray[np.int64]) -> None:  # noqa: B027
-        """Take up that ids of another table, at `place` among all, have other numbers, or none.
+        """Renumber the stored ids of another table, at `place` among all.
 
-        `numbers` tells those by what they were, −1 for ids that are gone.
+        `numbers` maps old to new numbers, −1 for removed ids.
         """
 
     @property
     @abstractmethod
     def nbytes(self) -> int:
-        """Bytes held beside the table."""
+        """Bytes in addition to the table."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """All that the table does not hold."""
+        """The state that is not in the table."""
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up what `state_dict` gave, after the table has taken up its own."""
+        """Restore a `state_dict`, after the table has loaded its own."""

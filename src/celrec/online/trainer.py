@@ -1,4 +1,4 @@
-"""Learning from events in the order in which they come."""
+"""Online learning of a model from batches of events."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from torch import Tensor
 
 from celrec.data.replay_buffer import ReplayBuffer
 from celrec.models.losses import LOSSES
-from celrec.online.table_trainer import LossProbe, TableTrainer, Tangent
+from celrec.online.table_trainer import LossProbe, Observation, TableTrainer, Tangent
 from celrec.recommender.batch import HISTORY, Batch
 from celrec.recommender.model import Model
 from celrec.runtime.memory_budget import MemoryBudget
 from celrec.runtime.threads import one_thread
 
 _PARTNERS = {"users": ("items", "item"), "items": ("users", "user")}
-"""The side opposite to each, and the name of its ids in a batch."""
+"""The partner table of each table, and the name of its ids in a batch."""
 
 
 class OnlineTrainer(LossProbe):
-    """Looks up, predicts, descends, takes notice: one batch of events after the other.
+    """Looks up, predicts, takes a gradient step and observes, batch by batch.
 
-    Ids may appear at any time; tables grow as they do. An id below 0, as it may stand in a
-    further column, is nobody's: its event teaches only what all unseen ids share there. For
-    models that look at a history, the latest items of every user are kept.
+    Ids may appear at any time; tables grow as they do. An id below 0, as in a further column, is
+    unseen: its event trains only what all unseen ids share. For models with histories, the latest
+    items of every user are stored.
 
     Made by `make_trainer` from an `OnlineConfig`:
 
@@ -54,10 +54,12 @@ class OnlineTrainer(LossProbe):
         replay: bool = False,
         budget: MemoryBudget | None = None,
     ) -> None:
-        """With `replay`, the latest events of the ids in a batch are learned with it."""
+        """With `replay`, the latest events of the ids of a batch are trained with it."""
         self.recommender, self.sides = recommender, dict(sides)
-        held = {id(p) for table in recommender.whole_tables.values() for p in table.parameters()}
-        self._network = [p for p in recommender.parameters() if id(p) not in held]
+        in_tables = {
+            id(p) for table in recommender.whole_tables.values() for p in table.parameters()
+        }
+        self._network = [p for p in recommender.parameters() if id(p) not in in_tables]
         self._optimizer = None
         if self._network:
             self._optimizer = torch.optim.Adam(self._network, lr=network_rate, fused=True)
@@ -65,17 +67,17 @@ class OnlineTrainer(LossProbe):
         self.history = ReplayBuffer(
             recommender.history_length, {"item": np.int32, "moment": np.int64}, budget=budget
         )
-        """The latest items of every user, and the numbers of their events."""
+        """The latest items of every user, and the numbers of these events."""
         self.events = 0
-        """How many events were learned, those of later passes included."""
+        """The number of events learned, later passes included."""
 
     @one_thread()
-    # What is not finite is told of by those who look at the outputs.
+    # Callers check that outputs are finite.
     @np.errstate(over="ignore", invalid="ignore")
     def step(self, batch: Batch, *, again: bool = False) -> Tensor:
-        """Learn from a batch of events; what the model put out for them before.
+        """Learn a batch of events; return the outputs of the model before learning.
 
-        With `again` the events were learned before: in another pass over the same data.
+        With `again` the events were learned before, in an earlier pass over the same data.
         """
         count = len(batch.user)
         if not count:
@@ -94,15 +96,15 @@ class OnlineTrainer(LossProbe):
         leaves = {name: vector.detach().requires_grad_() for name, vector in known.items()}
         outputs = self.recommender.output_from(learned, leaves)
         losses = self.recommender.loss.of_samples(outputs, learned.target)
-        # Zeros for what only an auxiliary loss is for.
+        # Zeros for parameters that only an auxiliary loss uses.
         learning = [outputs, *leaves.values(), *self._network]
-        steepness, *gradients = torch.autograd.grad(losses.sum(), learning, materialize_grads=True)
+        slopes, *gradients = torch.autograd.grad(losses.sum(), learning, materialize_grads=True)
         pulls = dict(zip(leaves, gradients, strict=False))
         tangents: dict[str, Tangent] = {}
         for name, side in self.sides.items():
             if side.by_tangent and outputs.ndim == 1:
-                # Where the loss is level, nothing is to be learned whatever the slope is.
-                slope = (pulls[name][:count] / steepness[:count, None]).nan_to_num_(0, 0, 0)
+                # Where the slope of the loss is 0, that of the output does not matter.
+                slope = (pulls[name][:count] / slopes[:count, None]).nan_to_num_(0, 0, 0)
                 tangents[name] = Tangent(
                     outputs.detach()[:count], slope, leaves[name].detach()[:count]
                 )
@@ -162,7 +164,7 @@ class OnlineTrainer(LossProbe):
         return Tangent(outputs.detach(), slope.contiguous(), own.detach())
 
     def _known(self, batch: Batch) -> tuple[Batch, dict[str, Tensor]]:
-        """Kept events with their histories, and the vectors there."""
+        """Stored events with their histories, and their vectors."""
         batch = self._with_history(batch)
         return batch, self._look_up(batch)
 
@@ -176,32 +178,32 @@ class OnlineTrainer(LossProbe):
         *,
         again: bool,
     ) -> None:
-        """Let a table take notice of those events that tell of it."""
+        """Let a table observe the events with one of its ids."""
         mine = ids >= 0
         if not bool(mine.all()):
             batch, ids = batch.at(mine), ids[mine]
             vectors = {name: vector[mine] for name, vector in vectors.items()}
             tangent = None if tangent is None else Tangent(*(part[mine] for part in tangent))
         if len(ids):
-            side.observe(batch, ids, vectors, self, again=again, tangent=tangent)
+            side.observe(Observation(batch, ids, vectors, again, tangent), self)
 
     def query_batch(self, users: Tensor) -> Batch:
-        """See `Model`; with what users did up to now."""
+        """`Model.query_batch` with the latest histories of users."""
         batch = self.recommender.query_batch(users)
         now = torch.full_like(users, self.events)
         return self._with_history(batch._replace(history=None, moment=now))
 
     @torch.no_grad()
     def sweep(self) -> None:
-        """Judge all ids once more by what is known of them."""
+        """Reassign all ids once more by the stored evidence."""
         for side in self.sides.values():
             side.sweep(self)
 
     def keep(self, name: str, ids: NDArray[np.int64]) -> None:
-        """Let only these ids of a table remain, which ascend, numbered anew from 0.
+        """Keep only these ids of a table, given in ascending order, renumbered from 0.
 
-        Where others kept events with one that is gone, that is nobody's from now on; a dropped
-        item is in no history any more. One that comes again is a new id.
+        Removed ids become unseen in the stored events of other tables, and leave all histories. An
+        id that comes again is a new one.
         """
         numbers = np.full(self.sides[name].table.num_embeddings, -1)
         numbers[ids] = np.arange(len(ids))
@@ -216,14 +218,14 @@ class OnlineTrainer(LossProbe):
 
     @property
     def nbytes(self) -> int:
-        """Bytes held beside the recommender."""
+        """Bytes in addition to the model."""
         states = () if self._optimizer is None else self._optimizer.state.values()
         network = [v.nbytes for state in states for v in state.values() if isinstance(v, Tensor)]
         sides = [side.nbytes for side in self.sides.values()]
         return sum(network) + sum(sides) + self.history.nbytes
 
     def state_dict(self) -> dict[str, Any]:
-        """All that the recommender does not hold."""
+        """The state that is not in the model."""
         optimizer = {} if self._optimizer is None else self._optimizer.state_dict()["state"]
         return {
             "events": self.events,
@@ -233,7 +235,7 @@ class OnlineTrainer(LossProbe):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up what `state_dict` gave, after the recommender has taken up its own."""
+        """Restore a `state_dict`, after the model has loaded its own."""
         self.events = int(state["events"])
         self.history.load_state_dict(state["history"])
         if self._optimizer is not None:
@@ -243,7 +245,7 @@ class OnlineTrainer(LossProbe):
             side.load_state_dict(state["sides"][name])
 
     def _look_up(self, batch: Batch) -> dict[str, Tensor]:
-        """The vectors of all ids in a batch; items of the history are looked up with the others."""
+        """The vectors of all ids in a batch; items of histories are looked up with the others."""
         vectors = {}
         for (name, side), ids in zip(self.sides.items(), batch.ids(), strict=True):
             if batch.history is None or name != "items":
@@ -260,7 +262,7 @@ class OnlineTrainer(LossProbe):
     def _descend(
         self, learned: Batch, gradients: Mapping[str, Tensor], network: Sequence[Tensor]
     ) -> None:
-        """Let tables and network learn from the gradients of the loss, summed over the events."""
+        """Step tables and network, given the gradients of the loss, summed over events."""
         for name, side in self.sides.items():
             gradient = gradients[name]
             if learned.history is not None and name == "items":
@@ -277,7 +279,7 @@ class OnlineTrainer(LossProbe):
             return batch
         owner, columns = self.history.events(batch.user.numpy())
         before = columns["moment"] < batch.moment.numpy()[owner]
-        before &= columns["item"] >= 0  # others were dropped
+        before &= columns["item"] >= 0  # others were removed
         owner, items = owner[before], columns["item"][before]
         counts = np.bincount(owner, minlength=len(batch.user))
         place = np.arange(len(owner)) + length - np.cumsum(counts)[owner]
@@ -286,7 +288,7 @@ class OnlineTrainer(LossProbe):
         return batch._replace(history=torch.from_numpy(history))
 
     def _with_latest(self, batch: Batch) -> Batch:
-        """The batch, and the latest events of all ids in it, each once."""
+        """The batch with the latest events of all its ids, each once."""
         found = [
             side.latest(torch.unique(ids[ids >= 0]).numpy())
             for side, ids in zip(self.sides.values(), batch.ids(), strict=True)
@@ -306,10 +308,10 @@ class OnlineTrainer(LossProbe):
 
 
 class Learned(NamedTuple):
-    """What was predicted for events before they were learned, and how well each was known."""
+    """The predictions for events before learning, and how many events their ids had."""
 
     predictions: NDArray[np.float32]
     targets: NDArray[np.float32]
     user_events: NDArray[np.int64]
-    """How many events the user had when the prediction was made: before the batch."""
+    """The number of events of the user before the batch."""
     item_events: NDArray[np.int64]

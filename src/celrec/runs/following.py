@@ -18,15 +18,16 @@ from celrec.streams.events import EventSource
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How much at once, how often to keep it, and when to stop."""
+    """The batch size, the intervals of checkpoints, and when to stop."""
 
     batch: int
-    """So many events are learned at once, or as many as a live source has after a short time."""
+    """Events per batch; fewer if a live source has no more after a short time."""
     checkpoint_every: int = 100_000
-    """After so many events, or after"""
+    """Events between checkpoints."""
     checkpoint_seconds: float = 60.0
+    """Seconds between checkpoints."""
     events: int | None = None
-    """Stop with the batch that reaches so many events, counted from the start of the run."""
+    """Stop after the batch that reaches this number of events since the start of the run."""
 
     def __post_init__(self) -> None:
         for name in ("batch", "checkpoint_every", "checkpoint_seconds"):
@@ -34,7 +35,7 @@ class Pace:
             option.check(getattr(self, name), f"{name} ({option.switch})")
 
     def reached(self, run: OnlineRun) -> bool:
-        """Whether it is time to stop."""
+        """Whether the run has reached its number of events."""
         return self.events is not None and run.events >= self.events
 
 
@@ -47,13 +48,13 @@ def follow(
     notes: Callable[[], Mapping[str, Any]] | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> None:
-    r"""Learn until the source ends, enough was learned, or `stop` says so; then keep it.
+    r"""Learn until the source ends, the pace is reached, or `stop` is true; then checkpoint.
 
-    `heard` hears of each batch what was predicted before it was learned. `notes` tells what is
-    to be kept with each checkpoint; if it is None, what was kept with the last one.
+    `heard` is called with the predictions of each batch before learning. `notes` gives what each
+    checkpoint records besides; if None, the notes of the last one.
 
-    A source hears that events need not come again when the checkpoint that holds them is on
-    the disk. An error of the source is raised only when what came before is safe.
+    Events are acknowledged to the source when their checkpoint is on disk. An error of the source
+    is raised after a checkpoint of all events before it.
 
     >>> from pathlib import Path; from tempfile import mkdtemp
     >>> from celrec.streams.file_source import FileSource
@@ -95,14 +96,14 @@ def follow(
     keep()
 
 
-def requested_plan(asked: Mapping[str, Any]) -> Plan:
-    """The plan that is asked for."""
-    return Plan(**{name: asked[name] for name in PLAN_OPTIONS if name in asked})
+def requested_plan(settings: Mapping[str, Any]) -> Plan:
+    """The plan of some settings of `celrec online`."""
+    return Plan(**{name: settings[name] for name in PLAN_OPTIONS if name in settings})
 
 
-def stream_source(asked: Mapping[str, Any], plan: Plan, name: str) -> dict[str, Any]:
-    """What a run of that `name` notes of what it was asked for, and of how events are read."""
-    noted = {**online_defaults(), **asked, "rank": plan.dim}
+def stream_source(settings: Mapping[str, Any], plan: Plan, name: str) -> dict[str, Any]:
+    """The settings that a run of that `name` records, and how its events are read."""
+    noted = {**online_defaults(), **settings, "rank": plan.dim}
     online = online_settings(plan)
     if noted["batch"] is None:
         noted["batch"] = online.batch

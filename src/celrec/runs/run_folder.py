@@ -79,7 +79,7 @@ def trained_run(
     if model.history_length:
         columns = {"user": log.user, "item": log.item, "timestamp": log.timestamp}
         past = pl.DataFrame({name: v for name, v in columns.items() if v is not None})
-    told = [
+    records = [
         {"stage": stage, **asdict(record)}
         for stage, several in validation_records.items()
         for record in several
@@ -88,7 +88,7 @@ def trained_run(
     return Run(
         *(model, log[:0], tables.pop("users"), tables.pop("items"), tables, plan, source, result),
         seen=watched,
-        validation_records=pl.DataFrame(told),
+        validation_records=pl.DataFrame(records),
         past=past,
     )
 

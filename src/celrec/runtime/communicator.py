@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
@@ -21,14 +20,17 @@ _SMALL = 1 << 17  # values; up to here, all-to-all is faster than a ring
 _T = TypeVar("_T", float, Tensor)
 
 
-class Communicator(ABC):
-    """One of `size` ranks, which train one model together.
+class Communicator:
+    """One of `size` ranks, which train one model together; of this class, the only rank.
 
     Its methods are collective: every rank makes the same calls in the same order. Results are
-    equal on all ranks to the last bit.
+    equal on all ranks to the last bit. For one rank each method is the identity.
+
+    >>> LOCAL.rank, LOCAL.size, LOCAL.all_reduce(torch.tensor([1.0, 2.0]))
+    (0, 1, tensor([1., 2.]))
     """
 
-    def __init__(self, rank: int, size: int) -> None:
+    def __init__(self, rank: int = 0, size: int = 1) -> None:
         self.rank, self.size = rank, size
 
     @property
@@ -36,15 +38,14 @@ class Communicator(ABC):
         """Whether this is rank 0, which writes files and shows progress."""
         return self.rank == 0
 
-    @abstractmethod
     def all_reduce(self, value: _T) -> _T:
         """The sum over ranks."""
+        return value
 
-    @abstractmethod
     def all_reduce_many(self, parts: Sequence[Tensor]) -> Sequence[Tensor]:
         """The sums of several tensors of one dtype, by one message."""
+        return parts
 
-    @abstractmethod
     def all_reduce_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Replace each parameter's gradient by the sum over ranks, by one message.
 
@@ -52,42 +53,15 @@ class Communicator(ABC):
         that an optimiser leaves the parameter alone.
         """
 
-    @abstractmethod
     def all_gather(self, values: Tensor) -> Tensor:
         """The rows of all ranks, in the order of the ranks; each may have any number of them."""
+        return values
 
-    @abstractmethod
     def check_equal(self, what: str, tensors: Iterable[Tensor]) -> None:
         """Raise an error if tensors are not the same on all ranks; their hashes are compared."""
 
 
-class LocalCommunicator(Communicator):
-    """The only rank: each method is the identity.
-
-    >>> LOCAL.rank, LOCAL.size, LOCAL.all_reduce(torch.tensor([1.0, 2.0]))
-    (0, 1, tensor([1., 2.]))
-    """
-
-    def __init__(self) -> None:
-        super().__init__(0, 1)
-
-    def all_reduce(self, value: _T) -> _T:
-        return value
-
-    def all_reduce_many(self, parts: Sequence[Tensor]) -> Sequence[Tensor]:
-        return parts
-
-    def all_reduce_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Leave the gradients as they are."""
-
-    def all_gather(self, values: Tensor) -> Tensor:
-        return values
-
-    def check_equal(self, what: str, tensors: Iterable[Tensor]) -> None:
-        """Nothing to compare with."""
-
-
-LOCAL = LocalCommunicator()
+LOCAL = Communicator()
 """The communicator of a process that trains by itself."""
 
 

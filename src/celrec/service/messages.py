@@ -213,7 +213,7 @@ class Explained(_Message):
     user: int | str | None
     score: float | None
     shared: list[Neighbour]
-    told: str = Field(description="The explanation as text.")
+    text: str = Field(description="The explanation as text.")
 
 
 class Health(_Message):

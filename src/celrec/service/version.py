@@ -122,7 +122,7 @@ class Version:
         """The cluster of an item; for a user, also the score."""
         self.item(item)
         why = self._explainer.explain(item, user, neighbours)
-        fields = {"version": self.number, **why.as_dict(), "told": why.text()}
+        fields = {"version": self.number, **why.as_dict(), "text": why.text()}
         return Explained.model_validate(fields)
 
     def item(self, item: Id) -> int:

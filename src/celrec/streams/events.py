@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import polars as pl
 
 from celrec.errors import CelrecError
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +209,27 @@ class Outage:
         wait, self._wait = self._wait, min(2 * self._wait, _LONGEST_WAIT)
         return wait
 
+    def retried(self, call: Callable[[], _T]) -> _T:
+        """The result of a call, which is repeated until the broker answers."""
+        while True:
+            try:
+                return call()
+            except BrokerUnavailable as error:
+                time.sleep(self.failed(str(error)))
+
     def over(self) -> None:
         """Record that the broker answers again."""
         self._since = None
+
+
+def connected(source: object, connect: Callable[[], _T]) -> _T:
+    """The result of a first connection, whose failure is an error of the user."""
+    try:
+        return connect()
+    except BrokerUnavailable as error:
+        raise CelrecError(
+            f"{source}: cannot connect ({error}); start the server, or fix the address"
+        ) from None
 
 
 class BrokerUnavailable(Exception):  # noqa: N818

@@ -18,6 +18,7 @@ from celrec.streams.events import (
     Offset,
     Outage,
     Rejected,
+    connected,
     no_events,
 )
 from celrec.streams.fields import json_objects
@@ -214,7 +215,8 @@ class KafkaSource(EventSource):
         """The events after an offset; never ends."""
         offset = self._begin(size, after, topic=self._topic_name)
         intake = ObjectIntake(self._roles, offset)
-        positions, deleted = self._start(offset)
+        known = {int(number): place for number, place in offset.get("partitions", {}).items()}
+        positions, deleted = connected(self, lambda: self.topic.begin(known))
         if deleted:
             yield Events(no_events(), self._place(positions, intake), deleted)
         while True:
@@ -233,23 +235,10 @@ class KafkaSource(EventSource):
     def acknowledge(self, offset: Offset) -> None:
         """Commit the offsets of saved events."""
         positions = {int(partition): place for partition, place in offset["partitions"].items()}
-        while True:
-            try:
-                return self.topic.commit(positions)
-            except BrokerUnavailable as error:
-                time.sleep(self._outage.failed(str(error)))
+        self._outage.retried(lambda: self.topic.commit(positions))
 
     def close(self) -> None:
         self.topic.close()
-
-    def _start(self, offset: Offset) -> tuple[dict[int, int], tuple[Rejected, ...]]:
-        known = {int(number): place for number, place in offset.get("partitions", {}).items()}
-        try:
-            return self.topic.begin(known)
-        except BrokerUnavailable as error:
-            raise CelrecError(
-                f"{self}: cannot connect ({error}); start the broker, or fix the address"
-            ) from None
 
     def _gather(self, size: int) -> list[Message]:
         """The messages that arrive within `linger` seconds."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 
 from celrec.data.columns import Columns
-from celrec.errors import CelrecError
 from celrec.streams.events import (
     BrokerUnavailable,
     Events,
@@ -15,6 +15,7 @@ from celrec.streams.events import (
     Offset,
     Outage,
     Rejected,
+    connected,
     no_events,
 )
 from celrec.streams.object_intake import ObjectIntake
@@ -191,7 +192,7 @@ class RedisSource(EventSource):
         intake = ObjectIntake(self._roles, offset)
         reader = RedisReader(self._group, offset.get("last"), offset.get("entries"))
         self.reader = reader
-        if missing := self._start(reader):
+        if missing := connected(self, reader.start):
             place = f"stream {self._stream}, after entry {reader.last}"
             reason = f"{missing:,} entries are no longer in the stream"
             lost = Rejected(place, "", reason)
@@ -206,24 +207,11 @@ class RedisSource(EventSource):
     def acknowledge(self, offset: Offset) -> None:
         """Acknowledge saved entries to the group."""
         done = self.reader.safe(offset["last"] or "0") if self.reader else []
-        while True:
-            try:
-                return self._group.acknowledge(done)
-            except NoGroup:
-                return None  # a group that does not exist has no pending entries
-            except BrokerUnavailable as error:
-                time.sleep(self._outage.failed(str(error)))
+        with suppress(NoGroup):  # a group that does not exist has no pending entries
+            self._outage.retried(lambda: self._group.acknowledge(done))
 
     def close(self) -> None:
         self._group.close()
-
-    def _start(self, reader: RedisReader) -> int:
-        try:
-            return reader.start()
-        except BrokerUnavailable as error:
-            raise CelrecError(
-                f"{self}: cannot connect ({error}); start the server, or fix the address"
-            ) from None
 
     def _place(self, reader: RedisReader, intake: ObjectIntake) -> Offset:
         place = {"stream": self._stream, "last": reader.last, "entries": reader.entries}

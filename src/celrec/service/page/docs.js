@@ -32,7 +32,7 @@ function example(schema, all, depth = 0) {
   return one.type === "null" ? null : "text";
 }
 
-function told(schema) {
+function type_of(schema) {
   const kinds = (schema.anyOf ?? [schema]).map((one) => one.type).filter((kind) => kind !== "null");
   const words = [[...new Set(kinds)].join(" or ")];
   if (schema.default !== undefined && schema.default !== null) words.push(`default ${schema.default}`);
@@ -50,7 +50,7 @@ function shown(path, verb, about, all) {
     for (const one of about.parameters) {
       const row = table.insertRow();
       row.insertCell().append(make("code", one.name), make("span", one.required ? " *" : ""));
-      row.insertCell().textContent = [told(one.schema), one.description].filter(Boolean).join("; ");
+      row.insertCell().textContent = [type_of(one.schema), one.description].filter(Boolean).join("; ");
     }
     card.append(table);
   }

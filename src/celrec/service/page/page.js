@@ -29,9 +29,9 @@ function parsed(text) {
 
 async function ask(path, options = {}) {
   const answer = await fetch(path, options);
-  const told = parsed(await answer.text());
-  if (!answer.ok) throw new Error(told.error || `status ${answer.status}`);
-  return told;
+  const data = parsed(await answer.text());
+  if (!answer.ok) throw new Error(data.error || `status ${answer.status}`);
+  return data;
 }
 
 function notice(text) {
@@ -117,9 +117,9 @@ async function refresh({ marks = true } = {}) {
   const seen = find("with-seen").checked;
   const user = encodeURIComponent(String(state.user));
   try {
-    const told = await ask(`recommend?user=${user}&k=10&with_seen=${seen}`);
+    const data = await ask(`recommend?user=${user}&k=10&with_seen=${seen}`);
     if (mine !== asked) return;
-    showAnswers(told.items, marks);
+    showAnswers(data.items, marks);
     await showUser();
     if (state.selected !== null) await explain(state.selected);
     notice(null);
@@ -324,18 +324,18 @@ async function showGroups() {
 async function showMembers(cluster, start) {
   const count = 20;
   state.group = cluster;
-  const told = await ask(`clusters/${cluster}?start=${start}&count=${count}`);
+  const data = await ask(`clusters/${cluster}?start=${start}&count=${count}`);
   for (const button of find("groups").querySelectorAll("button")) {
     const pressed = button.querySelector(".cluster").textContent === `cluster ${cluster}`;
     button.setAttribute("aria-pressed", String(pressed));
   }
-  const end = start + told.members.length;
+  const end = start + data.members.length;
   find("members").hidden = false;
   find("members").replaceChildren(
-    make("h3", {}, `Cluster ${cluster}: ${start + 1}–${end} of ${numbers.format(told.total)}, most active first`),
-    memberList(told.members),
+    make("h3", {}, `Cluster ${cluster}: ${start + 1}–${end} of ${numbers.format(data.total)}, most active first`),
+    memberList(data.members),
     start > 0 ? make("button", { type: "button", class: "plain", click: () => showMembers(cluster, start - count) }, "Earlier ") : null,
-    end < told.total ? make("button", { type: "button", class: "plain", click: () => showMembers(cluster, end) }, "More") : null,
+    end < data.total ? make("button", { type: "button", class: "plain", click: () => showMembers(cluster, end) }, "More") : null,
   );
 }
 
