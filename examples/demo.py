@@ -23,7 +23,7 @@ from celrec.offline.fitting import fit
 from celrec.recommender.model import Model
 from celrec.reporting.evaluator import Evaluator, RunData
 from celrec.reporting.run_comparison import Reference
-from celrec.runs.run_folder import load_run, save_run
+from celrec.runs.run_folder import load_run, save_run, trained_run
 
 console = Console(highlight=False)
 
@@ -74,7 +74,9 @@ def demo(folder: Path) -> int:
     console.print(table)
     result = {"test": asdict(errors)}
     source = {"data": name, "fold": "1/5", "seed": 0}
-    save_run(folder, learned, fitted.model, plan, fitted.validation_records, source, result)
+    save_run(
+        folder, trained_run(learned, fitted.model, plan, fitted.validation_records, source, result)
+    )
     console.print("[bold]Which items CEL put together[/]")
     run("clusters", str(folder), "--members", "3")
     data = RunData.of(load_run(folder))  # the full table is there, and need not be trained again

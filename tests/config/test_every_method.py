@@ -21,7 +21,7 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.hash_code import HashGnn, hash_codes
 from celrec.embeddings.registry import METHODS, Request
 from celrec.offline.checkpoint import Checkpoint
-from celrec.runs.run_folder import load_run, save_run
+from celrec.runs.run_folder import load_run, save_run, trained_run
 
 PLANTED = Planted(rows=900, users=25, items=40, dim=3, item_clusters=4, noise=0.3)
 ROWS, DIM = 10, 4
@@ -179,7 +179,9 @@ def test_a_run_folder_predicts_as_what_was_saved(model, name, tmp_path):
     plan = plan_of(model, name)
     found = fitted(plan)
     learned = split().train_and_valid()
-    save_run(tmp_path / "run", learned, found.model, plan, found.validation_records, {}, {})
+    save_run(
+        tmp_path / "run", trained_run(learned, found.model, plan, found.validation_records, {}, {})
+    )
     loaded = load_run(tmp_path / "run")
     for log in (split().test, log_with_unseen()):
         assert torch.equal(loaded.model.predict(log), found.model.predict(log))
@@ -229,7 +231,9 @@ def test_a_network_learns_with_the_table_too(name, tmp_path):
     losses = [record.valid_loss for record in found.validation_records["choose"]]
     assert losses[-1] < losses[0]
     learned = split().train_and_valid()
-    save_run(tmp_path / "run", learned, found.model, plan, found.validation_records, {}, {})
+    save_run(
+        tmp_path / "run", trained_run(learned, found.model, plan, found.validation_records, {}, {})
+    )
     loaded = load_run(tmp_path / "run")
     for log in (split().test, log_with_unseen()):
         assert torch.equal(loaded.model.predict(log), found.model.predict(log))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from celrec import CelrecError, Plan, Planted, Split, fit, read
 from celrec.inference.explanation import Explainer
 from celrec.inference.top_items import TopItems
-from celrec.runs.run_folder import load_run, save_run
+from celrec.runs.run_folder import load_run, save_run, trained_run
 
 
 def trained(folder, **how):
@@ -19,7 +19,7 @@ def trained(folder, **how):
     titles = [f"Film {n}" for n in range(log.num_items)]
     log = replace(log, item_features=pl.DataFrame({"title": titles}))
     plan = Plan(**{"compression": "4", "rank": 3, **how})
-    save_run(folder, log, fit(Split.random(log), plan).model, plan, {}, {}, {})
+    save_run(folder, trained_run(log, fit(Split.random(log), plan).model, plan, {}, {}, {}))
     return load_run(folder, seen=True)
 
 

@@ -13,7 +13,7 @@ from celrec.inference import export
 from celrec.inference.export import check_export_place, export_run
 from celrec.inference.graph_files import Scorer, read_safetensors
 from celrec.inference.top_k import TopK
-from celrec.runs.run_folder import load_run, save_run
+from celrec.runs.run_folder import load_run, save_run, trained_run
 from tests.inference.small_models import HISTORY, ITEMS, USERS, small_log, small_model
 
 PLANS = {
@@ -27,7 +27,7 @@ def runs(tmp_path_factory):
     """Runs that were written and read; ids are words and numbers that are not dense."""
     folder, log = tmp_path_factory.mktemp("runs"), small_log()
     for name, plan in PLANS.items():
-        save_run(folder / name, log, small_model(log, plan), plan, {}, {}, {})
+        save_run(folder / name, trained_run(log, small_model(log, plan), plan, {}, {}, {}))
     return {name: load_run(folder / name, seen=True) for name in PLANS}
 
 

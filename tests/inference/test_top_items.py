@@ -9,14 +9,14 @@ from celrec.config.plan import Plan
 from celrec.inference import top_items
 from celrec.inference.top_items import TopItems
 from celrec.inference.top_k import TopK
-from celrec.runs.run_folder import load_run, save_run
+from celrec.runs.run_folder import load_run, save_run, trained_run
 
 
 def saved(folder, log, titles=None, **how):
     plan = Plan("cel", "3", rank=4, start="random:3", frozen=True, **how)
     if titles is not None:
         log = replace(log, item_features=pl.DataFrame({"title": titles}))
-    save_run(folder, log, make_model(log, plan), plan, {}, {}, {})
+    save_run(folder, trained_run(log, make_model(log, plan), plan, {}, {}, {}))
     return load_run(folder, seen=True)
 
 

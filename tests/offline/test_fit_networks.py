@@ -21,7 +21,7 @@ from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.models.registry import MODELS
 from celrec.offline.checkpoint import Checkpoint
 from celrec.offline.fitting import fit
-from celrec.runs.run_folder import load_run, save_run
+from celrec.runs.run_folder import load_run, save_run, trained_run
 from tests.offline.test_checkpoint import Stopped, assert_same
 
 PRETRAINED = ("deepfm", "din", "dien", "neumf")
@@ -381,7 +381,10 @@ def test_training_that_is_stopped_now_and_then_comes_to_the_same(plan, tmp_path)
 def test_what_is_loaded_predicts_as_what_was_saved(plan, tmp_path):
     parts, fitted = split(columns=True), never_stopped(plan)
     learned = parts.train_and_valid()
-    save_run(tmp_path / "run", learned, fitted.model, plan, fitted.validation_records, {}, {})
+    save_run(
+        tmp_path / "run",
+        trained_run(learned, fitted.model, plan, fitted.validation_records, {}, {}),
+    )
     run = load_run(tmp_path / "run")
     user, item = parts.test.user.copy(), parts.test.item.copy()
     user[::3], item[::4] = -1, -1
@@ -414,7 +417,8 @@ def test_what_people_did_before_makes_a_difference(tmp_path):
     model = fitted.model
     assert not torch.equal(model.predict(early), model.predict(parts.test))
     save_run(
-        tmp_path / "run", parts.train_and_valid(), model, plan, fitted.validation_records, {}, {}
+        tmp_path / "run",
+        trained_run(parts.train_and_valid(), model, plan, fitted.validation_records, {}, {}),
     )
     (tmp_path / "run/history.parquet").unlink()
     with pytest.raises(CelrecError, match="damaged run folder"):

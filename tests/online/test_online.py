@@ -29,7 +29,7 @@ from celrec.online.plain_tables import ComposedTableTrainer, RowTableTrainer
 from celrec.recommender.batch import Batch
 from celrec.recommender.feature_tables import FeatureTables
 from celrec.recommender.model import Model
-from celrec.runs.run_folder import load_run, save_run
+from celrec.runs.run_folder import load_run, save_run, trained_run
 
 DIM = 4
 
@@ -220,7 +220,9 @@ def test_a_plan_is_learned_online_and_kept_in_a_run_folder(embedding, model, pre
         for table in found.model.whole_tables.values():
             assert table(torch.arange(-1, table.num_embeddings)).ge(0).all()
     learned = split().train_and_valid()
-    save_run(tmp_path / "run", learned, found.model, plan, found.validation_records, {}, {})
+    save_run(
+        tmp_path / "run", trained_run(learned, found.model, plan, found.validation_records, {}, {})
+    )
     loaded = load_run(tmp_path / "run")
     assert loaded.plan == plan
     for log in (split().test, log_with_unseen()):

@@ -74,14 +74,14 @@ def test_ids_with_rows_of_their_own_from_the_start_are_in_no_clusters(runs):
 
 
 def test_long_titles_are_cut(tmp_path):
-    from celrec.runs.run_folder import save_run
+    from celrec.runs.run_folder import save_run, trained_run
 
     frame = {"user": [1, 2, 1, 2], "item": [5, 5, 6, 6], "rating": [1.0, 2.0, 3.0, 4.0]}
     titles = pl.DataFrame({"item": [5, 6], "title": ["x" * 500, "y"]})
     log = celrec.read(frame, item_features=titles)
     plan = celrec.Plan(compression="1", rank=2)
     model = celrec.fit(Split.random(log, test=0.0, valid=0.0), plan).model
-    save_run(tmp_path / "run", log, model, plan, {}, {}, {})
+    save_run(tmp_path / "run", trained_run(log, model, plan, {}, {}, {}))
     view = ClusterView.of(load_run(tmp_path / "run"), "items", None)
     assert view.titled
     assert sorted(map(len, view.clusters[0].names)) == [1, 100]

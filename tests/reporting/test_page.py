@@ -13,7 +13,7 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.errors import CelrecError
 from celrec.recommender.model import Model
 from celrec.reporting.report import LARGEST
-from celrec.runs.run_folder import save_run
+from celrec.runs.run_folder import save_run, trained_run
 from tests.reporting.written import written
 
 EVIL = "<script>document.title='evil'</script>\"'&"
@@ -65,7 +65,7 @@ def test_words_of_users_are_never_markup(tmp_path, parse):
     source = {"data": str(path), "fold": None, "seed": 0}
     fitted = celrec.fit(Split.random(log), plan)
     learned = Split.random(log).train_and_valid()
-    save_run(tmp_path / "run", learned, fitted.model, plan, {}, source, {})
+    save_run(tmp_path / "run", trained_run(learned, fitted.model, plan, {}, source, {}))
     report = written(tmp_path / "run")
     assert report.comparison.missing is None
     page = parse(report.path)
@@ -85,7 +85,7 @@ def test_a_page_of_very_many_ids_stays_small(tmp_path, parse):
         item_features=pl.DataFrame({"item": range(items), "title": ["ü" * 300] * items}),
     )
     plan = Plan(compression="1500", rank=2)
-    save_run(tmp_path / "run", log, Model(users, table), plan, {}, {}, {})
+    save_run(tmp_path / "run", trained_run(log, Model(users, table), plan, {}, {}, {}))
     report = written(tmp_path / "run")
     assert 500_000 < report.size <= LARGEST
     text = parse(report.path).text

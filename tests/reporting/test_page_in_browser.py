@@ -10,7 +10,7 @@ from celrec.data.split import Split
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.recommender.model import Model
-from celrec.runs.run_folder import save_run
+from celrec.runs.run_folder import save_run, trained_run
 from tests.reporting.written import written
 
 EVIL = "<script>document.title='evil'</script>"
@@ -31,7 +31,10 @@ def address(tmp_path_factory):
     source = {"data": str(folder / "log.csv"), "fold": None, "seed": 0}
     run = folder / "run"
     save_run(
-        run, split.train_and_valid(), fitted.model, plan, fitted.validation_records, source, {}
+        run,
+        trained_run(
+            split.train_and_valid(), fitted.model, plan, fitted.validation_records, source, {}
+        ),
     )
     return written(run).path.as_uri()
 
@@ -134,7 +137,7 @@ def crowded(tmp_path_factory):
     log = celrec.read({"user": [1] * 200, "item": range(200), "rating": [3.0] * 200})
     folder = tmp_path_factory.mktemp("crowded") / "run"
     model = Model(FullEmbedding(1, 2), table)
-    save_run(folder, log, model, Plan(compression="90", rank=2), {}, {}, {})
+    save_run(folder, trained_run(log, model, Plan(compression="90", rank=2), {}, {}, {}))
     return written(folder).path.as_uri()
 
 

@@ -11,7 +11,7 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.evaluation.comparison import measure
 from celrec.evaluation.metrics import Accuracy
 from celrec.reporting.report import LARGEST
-from celrec.runs.run_folder import load_run, save_run
+from celrec.runs.run_folder import load_run, save_run, trained_run
 from tests.reporting.conftest import KINDS
 from tests.reporting.written import written
 
@@ -117,7 +117,7 @@ def test_a_run_that_tells_nothing_about_itself_has_a_page_too(tmp_path, parse):
     log = celrec.Planted(rows=500, users=20, items=10, dim=2, item_clusters=3).interactions()
     plan = Plan(compression="3", rank=2)
     model = celrec.fit(Split.random(log), plan).model
-    save_run(tmp_path / "run", log, model, plan, {}, {}, {})
+    save_run(tmp_path / "run", trained_run(log, model, plan, {}, {}, {}))
     report = written(tmp_path / "run")
     text = parse(report.path).text
     assert report.comparison.missing == "the run does not record its training and test data"

@@ -17,7 +17,7 @@ from celrec.embeddings.registry import METHODS
 from celrec.errors import CelrecError
 from celrec.runs.checkpoint_folder import CheckpointFolder
 from celrec.runs.online_run import OnlineRun
-from celrec.runs.run_folder import load_run, save_run
+from celrec.runs.run_folder import load_run, save_run, trained_run
 from celrec.runtime.state_file import load_state
 from celrec.streams.events import Events, Rejected
 
@@ -404,7 +404,9 @@ def test_nothing_else_is_taken_for_a_run(tmp_path):
         OnlineRun.start(tmp_path / "file", MF)
     planted = Planted(rows=100, users=9, items=9, item_clusters=3).interactions()
     plan = Plan(compression="3", rank=2)
-    save_run(tmp_path / "offline", planted, make_model(planted, plan), plan, {}, {}, {})
+    save_run(
+        tmp_path / "offline", trained_run(planted, make_model(planted, plan), plan, {}, {}, {})
+    )
     with pytest.raises(CelrecError, match="is there and no online run"):
         OnlineRun.start(tmp_path / "offline", MF)
 

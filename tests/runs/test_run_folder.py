@@ -18,7 +18,7 @@ from celrec.embeddings.mixed import MixedEmbedding
 from celrec.offline.fitting import Fit, fit
 from celrec.offline.solver import ValidationRecord
 from celrec.offline.training import OfflineTraining
-from celrec.runs.run_folder import check_place, load_run, save_run
+from celrec.runs.run_folder import check_place, load_run, save_run, trained_run
 
 PLANTED = Planted(rows=4000, users=50, items=60, dim=3, item_clusters=4)
 
@@ -42,7 +42,9 @@ def save(path, trained, source=None, result=None):
         fitted.model,
         fitted.validation_records,
     )
-    save_run(path, learned, model, plan, validation_records, source or {}, result or {})
+    save_run(
+        path, trained_run(learned, model, plan, validation_records, source or {}, result or {})
+    )
     return path
 
 
@@ -138,7 +140,9 @@ def test_titles_are_kept_and_ids_without_interactions_have_no_mean(trained, tmp_
     split, plan, fitted = trained
     titles = pl.DataFrame({"title": [f"Movie {j}" for j in range(60)], "genres": [["War"]] * 60})
     log = replace(split.train, item_features=titles)[split.train.item > 3]
-    save_run(tmp_path / "run", log, fitted.model, plan, fitted.validation_records, {}, {})
+    save_run(
+        tmp_path / "run", trained_run(log, fitted.model, plan, fitted.validation_records, {}, {})
+    )
     items = load_run(tmp_path / "run").items
     assert items["title"].to_list() == titles["title"].to_list()
     assert items["interactions"].head(5).to_list()[:4] == [0] * 4
@@ -152,7 +156,10 @@ def test_rows_with_unseen_ids_do_not_count(trained, tmp_path):
     user[::5], item[::3] = -1, -1
     seen = (user >= 0) & (item >= 0)
     for name, rows in (("with", replace(log, user=user, item=item)), ("without", log[seen])):
-        save_run(tmp_path / name, rows, fitted.model, plan, fitted.validation_records, {}, {})
+        save_run(
+            tmp_path / name,
+            trained_run(rows, fitted.model, plan, fitted.validation_records, {}, {}),
+        )
     one, two = load_run(tmp_path / "with"), load_run(tmp_path / "without")
     assert one.items.equals(two.items)
     assert one.users.equals(two.users)

@@ -7,7 +7,7 @@ import pytest
 from celrec import CelrecError, Planted
 from celrec.config.building import make_model
 from celrec.config.plan import Plan
-from celrec.runs.run_folder import load_run, save_run
+from celrec.runs.run_folder import load_run, save_run, trained_run
 from celrec.runs.seen_log import seen_in
 
 
@@ -33,11 +33,11 @@ def test_what_users_have_seen_is_in_the_order_of_time(log):
 def test_a_run_folder_keeps_what_users_have_seen(log, tmp_path, model):
     plan = Plan("cel", "4", rank=4, model=model)
     made = make_model(log, plan)
-    save_run(tmp_path / "run", log[:300], made, plan, {}, {}, {})
+    save_run(tmp_path / "run", trained_run(log[:300], made, plan, {}, {}, {}))
     assert load_run(tmp_path / "run").seen is None
     assert pairs_of(load_run(tmp_path / "run", seen=True).seen) == pairs_of(seen_in(log[:300]))
     # More than it was trained on, if there is more.
-    save_run(tmp_path / "run", log[:300], made, plan, {}, {}, {}, seen=log)
+    save_run(tmp_path / "run", trained_run(log[:300], made, plan, {}, {}, {}, seen=log))
     known = load_run(tmp_path / "run", seen=True)
     assert pairs_of(known.seen) == pairs_of(seen_in(log))
     assert known.items["interactions"].sum() == 300
@@ -46,7 +46,7 @@ def test_a_run_folder_keeps_what_users_have_seen(log, tmp_path, model):
 
 def test_earlier_versions_did_not_tell(log, tmp_path):
     plan = Plan("cel", "4", rank=4)
-    save_run(tmp_path / "run", log, make_model(log, plan), plan, {}, {}, {})
+    save_run(tmp_path / "run", trained_run(log, make_model(log, plan), plan, {}, {}, {}))
     (tmp_path / "run/seen.parquet").unlink()
     assert load_run(tmp_path / "run", seen=True).seen is None
 
@@ -54,7 +54,7 @@ def test_earlier_versions_did_not_tell(log, tmp_path):
 @pytest.mark.parametrize("damage", [b"", b"\xff" * 90, "other columns", "words", "strangers"])
 def test_a_damaged_file_is_told_in_one_line(log, tmp_path, damage):
     plan = Plan("cel", "4", rank=4)
-    save_run(tmp_path / "run", log, make_model(log, plan), plan, {}, {}, {})
+    save_run(tmp_path / "run", trained_run(log, make_model(log, plan), plan, {}, {}, {}))
     path = tmp_path / "run/seen.parquet"
     if isinstance(damage, bytes):
         path.write_bytes(damage)

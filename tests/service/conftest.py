@@ -20,7 +20,7 @@ from fastapi.testclient import TestClient
 import celrec
 from celrec.cli.online import opened_run
 from celrec.runs.following import Pace
-from celrec.runs.run_folder import save_run
+from celrec.runs.run_folder import save_run, trained_run
 from celrec.service.app import make_app
 from celrec.service.guard import Limits
 from celrec.service.service import Service
@@ -58,7 +58,7 @@ def make_offline():
         log = celrec.read(frame, item_features=features) if titles else celrec.read(frame)
         plan = celrec.Plan(compression="3", rank=4, seed=seed)
         model = celrec.fit(celrec.Split.random(log), plan).model
-        save_run(folder, log, model, plan, {}, {}, {"seed": seed})
+        save_run(folder, trained_run(log, model, plan, {}, {}, {"seed": seed}))
         return folder
 
     return make

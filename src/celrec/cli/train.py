@@ -49,7 +49,7 @@ def train(
     from celrec.evaluation.comparison import training_result
     from celrec.offline.checkpoint import Checkpoint
     from celrec.offline.fitting import fit
-    from celrec.runs.run_folder import check_place, save_run
+    from celrec.runs.run_folder import check_place, save_run, trained_run
     from celrec.runtime.communicator import launched, restarted
 
     given = given_plan_options(options)
@@ -77,7 +77,7 @@ def train(
     if out is not None:
         source["picked"] = picked
         learned, records = split.train_and_valid(), fitted.validation_records
-        save_run(out, learned, fitted.model, plan, records, source, result, seen=whole)
+        save_run(out, trained_run(learned, fitted.model, plan, records, source, result, seen=whole))
         checkpoint.remove()
     if as_json:
         about = {"data": data, **asdict(plan), "rank": plan.dim, "fold": fold, "picked": picked}

@@ -24,37 +24,7 @@ LEAST_GAIN = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to train, and how.
-
-    Args:
-        model: The model: nmf (non-negative matrix factorisation), mf (matrix factorisation with
-            biases), or a network; `celrec models` lists them.
-        embedding: The embedding method: cel, full, modulo, …; `celrec embeddings` lists them.
-        compression: Rows of each compressed table: a share of its ids (1%), a number (40), or auto:
-            as many as lower the validation error.
-        side: Which tables are compressed: items, users or both.
-        rank: The embedding dimension; that of the preset if not given.
-        preset: Hyperparameters by name: default; for nmf and mf also posterior or descent, for nmf
-            paper or released; for networks clusters or scratch (take over the clusters of a
-            factorisation, or nothing); for cel-lite hard or paper; online: learn other embeddings
-            event by event.
-        seed: The random seed of splits, initial values and negative samples.
-        start: The initial clusters: one, random:N, ratings:N (bins of mean rating), genres, or
-            those of a run folder.
-        frozen: Keep the initial clusters.
-        personalise: Which ids get a row of their own in the end: none, all, or those with more
-            interactions than a number.
-        loss: The loss: squared-error, cross-entropy (of targets 0 and 1) or ranking (interactions
-            above random items; not online). Factorisations that are not learned online have
-            squared-error.
-        positive: Targets from this one on are conversions, for cross-entropy, ranking and mmoe.
-        negatives: Negative sampling, for implicit feedback: each interaction has target 1, and
-            beside it so many random items without an interaction have target 0.
-        features: Whether a network has features of users and items, such as genres, as inputs.
-        penalty: A factor on all regularisation.
-        rate: A factor on all learning rates, with embedding cel-lite or preset online.
-
-    """
+    """What to train, and how: the options of `Recommender`, with their defaults."""
 
     embedding: str = default("embedding")
     compression: str = default("compression")

@@ -24,7 +24,7 @@ from celrec.runs.checkpoint_folder import CheckpointFolder
 from celrec.runs.following import requested_settings, stream_source
 from celrec.runs.online_learner import OnlineLearner
 from celrec.runs.online_run import OnlineRun
-from celrec.runs.run_folder import Run, keep_run, load_run
+from celrec.runs.run_folder import Run, load_run, save_run
 from celrec.runs.seen_log import LATEST_SEEN, SeenLog, seen_in
 from celrec.streams.events import Offset
 
@@ -100,7 +100,7 @@ class Fitted:
         """Write a run folder; an online run if it can learn further events."""
         run = self.current_run()
         if self.learner is None:
-            keep_run(path, run)
+            save_run(path, run)
             return
         source = self.source
         if not source:

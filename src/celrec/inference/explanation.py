@@ -140,11 +140,12 @@ class Explainer:
 
     >>> import celrec
     >>> from tempfile import mkdtemp
-    >>> from celrec.runs.run_folder import load_run, save_run
+    >>> from celrec.runs.run_folder import load_run, save_run, trained_run
     >>> log = celrec.Planted(2_000, 40, 30, dim=2, item_clusters=3, noise=0.1).interactions()
     >>> plan = celrec.Plan(compression="3", rank=4)
     >>> folder = f"{mkdtemp()}/run"
-    >>> save_run(folder, log, celrec.fit(celrec.Split.random(log), plan).model, plan, {}, {}, {})
+    >>> model = celrec.fit(celrec.Split.random(log), plan).model
+    >>> save_run(folder, trained_run(log, model, plan, {}, {}, {}))
     >>> why = Explainer(load_run(folder, seen=True)).explain(7, user=1, neighbours=2)
     >>> why.path[0], why.path[-1] == why.cluster, len(why.neighbours), why.score is None
     (0, True, 2, False)

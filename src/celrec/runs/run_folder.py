@@ -93,23 +93,7 @@ def trained_run(
     )
 
 
-def save_run(
-    path: str | Path,
-    log: Interactions,
-    model: Model,
-    plan: Plan,
-    validation_records: dict[str, list[ValidationRecord]],
-    source: dict[str, Any],
-    result: dict[str, Any],
-    *,
-    seen: Interactions | None = None,
-) -> None:
-    """Write what training left to a run folder: see `trained_run` and `keep_run`."""
-    check_place(path)
-    keep_run(path, trained_run(log, model, plan, validation_records, source, result, seen=seen))
-
-
-def keep_run(path: str | Path, run: Run) -> None:
+def save_run(path: str | Path, run: Run) -> None:
     """Write a run folder, whole or not at all; one that stands there is replaced.
 
     Anything else that stands there is not.
