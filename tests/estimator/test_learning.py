@@ -89,7 +89,7 @@ def test_the_program_goes_on_with_what_was_saved(log, tmp_path, capsys):
     # And the estimator goes on with what the program kept; the place in the source stays.
     again.partial_fit(log[:10]).save(run)
     assert main(["online", str(tmp_path / "more.csv"), "--run", run, "--json"]) == 0
-    assert Recommender.load(run)._learner.events == 2_010
+    assert Recommender.load(run).learner.events == 2_010
 
 
 def test_events_are_learned_in_the_order_of_time():
@@ -124,7 +124,7 @@ def test_what_was_trained_can_be_saved_loaded_and_saved_again(log, fitted, tmp_p
         assert (one.plan, one.picked) == (fitted.plan, fitted.picked)
     assert load_run(tmp_path / "again").validation_records.equals(fitted.run.validation_records)
     again.fit(log[:500]).save(tmp_path / "run")  # one that is there is replaced
-    assert Recommender.load(tmp_path / "run")._known().users["interactions"].sum() == 500
+    assert Recommender.load(tmp_path / "run").run.users["interactions"].sum() == 500
 
 
 def test_a_model_that_looks_back_remembers_what_users_did(log, tmp_path, monkeypatch):

@@ -16,7 +16,6 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.offline.factorisation_solver import DotProductEvidence, initialise_factors
 from celrec.offline.gradient_descent import GradientDescent
-from celrec.offline.factorisation_solver import initialise_factors
 from celrec.recommender.batch import Batch
 from celrec.recommender.model import Model
 from tests.offline.test_least_squares import assert_resumes
