@@ -18,6 +18,7 @@ from celrec.embeddings.description import table_classes
 from celrec.embeddings.embedding import SharedRows
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.hash_code import HashCodeEmbedding
+from celrec.embeddings.levelled import LevelledEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.embeddings.personal import PersonalEmbedding
@@ -51,6 +52,25 @@ def clustered(dim=DIM, **options):
             table.weight[new] += new  # as training would, so that rows can be message apart
     table.unseen_cluster = 2
     return table
+
+
+def levelled(parts=1, **options):
+    table = LevelledEmbedding(IDS, DIM, max_clusters=5, levels=2, parts=parts, **options)
+    for number, level in enumerate(table.clustered_levels):
+        for cluster, leaving in [(0, [3, 4, 5, 6, 7]), (1, [5, 6]), (0, [number % 3, 11])]:
+            new = level.split(cluster, torch.tensor(leaving))
+            with torch.no_grad():
+                level.weight[new] += new + number
+        level.unseen_cluster = 2
+    return table
+
+
+def product_codes(**options):
+    return levelled(parts=DIM, **options)
+
+
+def biased_levelled(**options):
+    return biased(levelled, **options)
 
 
 def mixed(**options):
@@ -218,7 +238,7 @@ def biased_tree(**options):
 # The first of a method is captured by torch.export and torch.compile too.
 STATES = {
     "adaptive": [adaptive, counting],
-    "biased": [biased, biased_mixed, biased_tree],
+    "biased": [biased, biased_mixed, biased_tree, biased_levelled],
     "binary-code": [numbered, binary_code],
     "cafe": [cafe],
     "cce": [cce],
@@ -227,6 +247,7 @@ STATES = {
     "deep-hash": [deep_hash],
     "full": [full],
     "hash-code": [hash_code],
+    "levelled": [levelled, product_codes],
     "mixed": [mixed],
     "modulo": [modulo],
     "personal": [personal, personal_clustered],
@@ -285,6 +306,7 @@ def large(name, *, ids=1000, dim=DIM, rows=1000):
         "biased": lambda: BiasedEmbedding(large("modulo", ids=ids, dim=dim, rows=rows)),
         "cel": lambda: ClusteredEmbedding(ids, dim, max_clusters=rows),
         "full": lambda: FullEmbedding(ids, dim),
+        "levelled": lambda: LevelledEmbedding(ids, dim, max_clusters=rows),
         "mixed": lambda: MixedEmbedding(ids, dim, shared_rows=rows // 2, private_rows=rows // 2),
         "personal": lambda: PersonalEmbedding(large("modulo", ids=ids, dim=dim, rows=rows)),
         "prehash-history": lambda: anchored(HistoryPreHashEmbedding(ids, dim, rows=rows)),
@@ -303,6 +325,8 @@ def test_vectors_have_a_norm_of_about_one_whatever_the_dimension(name, dim):
         table = large(name, dim=dim)  # with as many rows as ids: mixtures of many are shorter
         if name == "cel":
             table.start_from(ids)
+        if name == "levelled":
+            table.clustered_levels[0].start_from(ids)
         if name == "posterior":
             table.evidence[ids] = IMPOSSIBLE
             table.evidence[ids, ids] = 0

@@ -16,6 +16,7 @@ from celrec.embeddings.deep_hash import DeepHashEmbedding
 from celrec.embeddings.description import describe_embedding, make_embedding, table_classes
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.hash_code import HashCodeEmbedding
+from celrec.embeddings.levelled import LevelledEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.embeddings.personal import PersonalEmbedding
@@ -40,6 +41,14 @@ def cel():
 
 def full():
     return FullEmbedding(IDS, 3)
+
+
+def levelled():
+    table = LevelledEmbedding(IDS, 3, max_clusters=4, levels=2, parts=3, padding_idx=-2)
+    for number, level in enumerate(table.clustered_levels):
+        level.split(0, torch.tensor([number, 7, 8]))
+        level.unseen_cluster = number % 2
+    return table
 
 
 def mixed():
@@ -171,6 +180,7 @@ METHODS = {
     "deep-hash": [deep_hash],
     "full": [full],
     "hash-code": [hash_code],
+    "levelled": [levelled],
     "mixed": [mixed],
     "modulo": [modulo],
     "personal": [personal],
@@ -203,6 +213,7 @@ SETTINGS = {
     etree: {**COMMON, "rows": 4, "root": True, "share": True, "pull": 20.0},
     full: COMMON,
     hash_code: {**COMMON, "padding_idx": 1, "rows": 4},
+    levelled: {**COMMON, "padding_idx": 7, "max_clusters": 4, "levels": 2, "parts": 3},
     mixed: {**COMMON, "padding_idx": 7, "shared_rows": 2, "private_rows": 5},
     modulo: {**COMMON, "rows": 4, "seed": 2**70},
     posterior: {**COMMON, "padding_idx": 5, "rows": 4},

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.description import describe_embedding, make_embedding, smallest_description
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.levelled import LevelledEmbedding
 from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.runtime.memory_budget import MemoryBudget
@@ -18,6 +19,7 @@ MAKERS = {
     "full": lambda: FullEmbedding(4, 2),
     "posterior": lambda: PosteriorEmbedding(4, 2, rows=3),
     "clustered": lambda: ClusteredEmbedding(4, 2, max_clusters=3),
+    "levelled": lambda: LevelledEmbedding(4, 2, max_clusters=3),
     "personal": lambda: PersonalEmbedding(PosteriorEmbedding(4, 2, rows=3)),
 }
 steps = st.lists(

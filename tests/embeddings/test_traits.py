@@ -21,6 +21,7 @@ from celrec.embeddings.description import table_classes
 from celrec.embeddings.embedding import Embedding, Traits
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.hash_code import HashCodeEmbedding, HashGnn, hash_codes
+from celrec.embeddings.levelled import LevelledEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.embeddings.personal import PersonalEmbedding
@@ -52,6 +53,13 @@ class Method:
 def clustered(ids, dim, rows):
     table = ClusteredEmbedding(ids, dim, max_clusters=rows)
     table.start_from(torch.arange(ids) % rows)
+    return table
+
+
+def levelled(ids, dim, rows):
+    table = LevelledEmbedding(ids, dim, max_clusters=rows // 2)
+    for level in table.clustered_levels:
+        level.start_from(torch.arange(ids) % (rows // 2))
     return table
 
 
@@ -162,6 +170,7 @@ METHODS = {
     "deep-hash": Method(of_kind(DeepHashEmbedding), "✗✓✓"),
     "full": Method(full, "✓✗✓"),
     "hash-code": Method(of_kind(HashCodeEmbedding), "✗✗✗", elsewhere=coding),
+    "levelled": Method(levelled, "✗✓✓", elsewhere=reassigning),
     "mixed": Method(mixed, "✗✓✓", elsewhere=reassigning),
     "modulo": Method(of_kind(ModuloEmbedding), "✓✓✓"),
     "personal": Method(personal, "✓✗✓"),

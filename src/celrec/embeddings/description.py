@@ -85,7 +85,7 @@ def smallest_description(description: dict[str, Any]) -> dict[str, Any]:
     match description:
         case {"method": "full" | "posterior", "padding_idx": None}:
             return {**description, "num_embeddings": 1}
-        case {"method": "cel", "padding_idx": None, "max_clusters": clusters}:
+        case {"method": "cel" | "levelled", "padding_idx": None, "max_clusters": clusters}:
             return {**description, "num_embeddings": clusters}
         case {"method": "personal", "shared": shared}:
             return {**description, "shared": smallest_description(shared), "rows": 0}
