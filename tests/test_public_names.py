@@ -10,7 +10,7 @@ from types import FunctionType
 import pytest
 
 import celrec
-from celrec.runtime.lazy_exports import exported_names
+from celrec.runtime.extras import exported_names
 
 HOME = Path(celrec.__file__).parent
 STUBS = sorted(HOME.rglob("__init__.pyi"))

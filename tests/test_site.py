@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from celrec.runtime.lazy_exports import exported_names
+from celrec.runtime.extras import exported_names
 
 pytest.importorskip("mkdocs")
 LOADED = re.compile(r"<(?:script|link|img)[^>]* (?:src|href)=\"?([^\s\">]+)")

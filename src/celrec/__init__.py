@@ -5,7 +5,7 @@ Public names are imported when they are first used, so that `import celrec` is f
 
 from importlib.metadata import version
 
-from celrec.runtime.lazy_exports import lazy_exports
+from celrec.runtime.extras import lazy_exports
 
 __version__ = version("celrec")
 __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

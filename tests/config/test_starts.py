@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celrec import CelrecError, Planted, load_dataset, read
-from celrec.config.starts import CLUSTERINGS, starting_clusters
+from celrec.config.building import CLUSTERINGS, starting_clusters
 from tests.data.logs import logs
 
 SIDES = st.sampled_from(["items", "users"])

@@ -3,7 +3,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from celrec.data.tables import TableKind, as_polars, with_column
+from celrec.data.columns import TableKind, as_polars, with_column
 from celrec.errors import CelrecError
 
 FRAME = pl.DataFrame({"id": ["a", "b"], "n": [1, 2]})

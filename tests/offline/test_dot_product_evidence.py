@@ -11,8 +11,7 @@ from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.offline import factorisation_solver as module
-from celrec.offline.factorisation_solver import DotProductEvidence
-from celrec.offline.residuals import Residuals
+from celrec.offline.factorisation_solver import DotProductEvidence, Residuals
 from celrec.recommender.batch import Batch
 from celrec.recommender.model import Model
 from tests.data.logs import logs

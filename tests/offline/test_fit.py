@@ -7,11 +7,10 @@ import pytest
 import torch
 
 from celrec import CelrecError, Planted, Split, read
-from celrec.config.building import make_model
+from celrec.config.building import make_model, starting_clusters
 from celrec.config.offline import Schedule
 from celrec.config.plan import Plan
 from celrec.config.presets import PRESETS
-from celrec.config.starts import starting_clusters
 from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding

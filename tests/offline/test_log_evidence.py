@@ -11,8 +11,7 @@ from celrec.models.din import DIN
 from celrec.models.losses import LOSSES, rating_and_conversion
 from celrec.models.mmoe import MMoE
 from celrec.offline.log_evidence import LogEvidence
-from celrec.recommender.batch import Batch
-from celrec.recommender.feature_tables import FeatureTables
+from celrec.recommender.batch import Batch, FeatureTables
 from celrec.recommender.model import Model
 
 DIM, CLUSTERS = 4, 5

@@ -21,7 +21,7 @@ from celrec.models.losses import LOSSES, rating_and_conversion
 from celrec.models.mmoe import MMoE
 from celrec.offline.minibatch import MinibatchDescent
 from celrec.offline.training import OfflineTraining
-from celrec.recommender.feature_tables import FeatureTables
+from celrec.recommender.batch import FeatureTables
 from celrec.recommender.model import Model
 from celrec.runtime.state_file import load_state, save_state
 

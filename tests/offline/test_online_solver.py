@@ -18,7 +18,7 @@ from celrec.models.dot_product import BiasedDotProduct
 from celrec.models.losses import LOSSES
 from celrec.offline.online_solver import OnlineDescent
 from celrec.offline.training import OfflineTraining
-from celrec.recommender.feature_tables import FeatureTables
+from celrec.recommender.batch import FeatureTables
 from celrec.recommender.model import Model
 
 ROWS, USERS, ITEMS, DIM = 150, 12, 15, 3

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from celrec import BiasModel, Planted, read
 from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.offline.factorisation_solver import Residuals
 from celrec.offline.kernels import unexplained_sums
-from celrec.offline.residuals import Residuals
 from celrec.recommender.batch import Batch
 from celrec.recommender.model import Model
 from tests.data.logs import logs

@@ -18,7 +18,7 @@ from celrec.models.din import DIN
 from celrec.models.losses import LOSSES, rating_and_conversion
 from celrec.models.mmoe import MMoE
 from celrec.offline.samples import Samples
-from celrec.recommender.feature_tables import FeatureTables
+from celrec.recommender.batch import FeatureTables
 from celrec.recommender.model import Model
 from tests.data.logs import logs
 

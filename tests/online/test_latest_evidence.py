@@ -24,8 +24,7 @@ from celrec.models.mmoe import MMoE
 from celrec.online import latest_evidence
 from celrec.online.latest_evidence import LatestEvidence, RecentEvents
 from celrec.online.make_trainer import make_trainer
-from celrec.recommender.batch import Batch
-from celrec.recommender.feature_tables import FeatureTables
+from celrec.recommender.batch import Batch, FeatureTables
 from celrec.recommender.model import Model
 
 IDS, CLUSTERS, DIM = 9, 5, 3

@@ -26,8 +26,7 @@ from celrec.online.hard_clusters import HardClusterTrainer
 from celrec.online.make_trainer import initialise_tables, make_trainer
 from celrec.online.mixtures import MixtureTrainer
 from celrec.online.plain_tables import ComposedTableTrainer, RowTableTrainer
-from celrec.recommender.batch import Batch
-from celrec.recommender.feature_tables import FeatureTables
+from celrec.recommender.batch import Batch, FeatureTables
 from celrec.recommender.model import Model
 from celrec.runs.run_folder import load_run, save_run, trained_run
 

@@ -23,8 +23,7 @@ from celrec.models.mmoe import MMoE
 from celrec.models.neumf import NeuMF
 from celrec.models.wide_deep import WideDeep
 from celrec.online.make_trainer import initialise_tables, make_trainer
-from celrec.recommender.batch import HISTORY, Batch
-from celrec.recommender.feature_tables import FeatureTables
+from celrec.recommender.batch import HISTORY, Batch, FeatureTables
 from celrec.recommender.model import Model
 from celrec.runtime.state_file import load_state, save_state
 

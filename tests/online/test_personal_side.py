@@ -13,8 +13,7 @@ from celrec.models.dot_product import DotProduct
 from celrec.online.make_trainer import make_trainer
 from celrec.online.personal import _Shifted
 from celrec.online.table_trainer import Observation
-from celrec.recommender.batch import Batch
-from celrec.recommender.feature_tables import FeatureTables
+from celrec.recommender.batch import Batch, FeatureTables
 from celrec.recommender.model import Model
 
 USERS, ITEMS, DIM = 6, 8, 3

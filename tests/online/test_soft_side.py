@@ -25,8 +25,7 @@ from celrec.online.kernels import (
 from celrec.online.make_trainer import initialise_tables, make_trainer
 from celrec.online.mixtures import MixtureTrainer
 from celrec.online.table_trainer import Observation
-from celrec.recommender.batch import Batch
-from celrec.recommender.feature_tables import FeatureTables
+from celrec.recommender.batch import Batch, FeatureTables
 from celrec.recommender.model import Model
 
 IDS, DIM, ROWS = 5, 2, 4

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celrec.data.features import EncodedFeature
-from celrec.recommender.feature_tables import FeatureTables
+from celrec.recommender.batch import FeatureTables
 
 GENRES = EncodedFeature("genres", np.array([[0, 2], [1, -1], [-1, -1]], np.int32), 3)
 AGE = EncodedFeature("age", np.array([[1], [0], [1]], np.int32), 2)

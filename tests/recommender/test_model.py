@@ -16,8 +16,7 @@ from celrec.models.din import DIN
 from celrec.models.dot_product import BiasedDotProduct, DotProduct
 from celrec.models.losses import LOSSES
 from celrec.recommender import model as model_module
-from celrec.recommender.batch import HISTORY
-from celrec.recommender.feature_tables import FeatureTables
+from celrec.recommender.batch import HISTORY, FeatureTables
 from celrec.recommender.model import Model
 from celrec.recommender.vectors import Materialised
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from celrec.config.starts import starting_clusters
+from celrec.config.building import starting_clusters
 from celrec.offline.fitting import fit
 from reproduce.table5 import EXPERIMENTS
 from tests.reproduce.entries import by_place, settings, small, validation_records

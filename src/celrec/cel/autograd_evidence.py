@@ -134,7 +134,6 @@ class AutogradEvidence(Evidence):
         return self._table.probing(probe)
 
     def _ids(self, lookup: Any) -> Tensor:
-        """The id of each vector of a lookup."""
         return cast(Tensor, lookup)
 
     def _of_samples(self, lookups: list[Any], losses: Tensor) -> Any:
@@ -188,7 +187,6 @@ class AutogradEvidence(Evidence):
         return torch.allclose(both, one_by_one, rtol=1e-4, atol=1e-6)
 
     def _zeros(self, *shape: int) -> Tensor:
-        """An accumulator, at least in single precision."""
         weight = self._table.weight
         return weight.new_zeros(shape, dtype=torch.promote_types(weight.dtype, torch.float32))
 

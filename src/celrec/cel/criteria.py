@@ -48,7 +48,6 @@ class ClusterSums:
         return self._evidence.partition(self._everyone())
 
     def _total(self, values: Tensor, partition: Partition) -> Tensor:
-        """Sums of the values of this rank's ids, added over ranks: a number for each cluster."""
         return partition.all_reduce(self._sum(values, self._table.assignment[:-1][partition.mine]))
 
     def _sum(self, values: Tensor, cluster: Tensor) -> Tensor:

@@ -53,7 +53,6 @@ NORMALISATIONS: dict[str, Normalisation] = {
 
 
 def _mean(values: Tensor, partition: Partition) -> Tensor:
-    """The mean over the members of all ranks."""
     return partition.all_reduce(values.sum(0)) / partition.total_size(values)
 
 

@@ -107,7 +107,6 @@ def _row(one: ComparisonRow, best: bool) -> list[str]:
 
 
 def _bytes(size: float) -> str:
-    """Four digits at most."""
     for unit in ("", "k", "M", "G"):
         if size < 9_999.5:
             return f"{size:,.0f}{unit}"

@@ -127,7 +127,6 @@ def _id(found: pl.DataFrame, column: str, given: str | None) -> object:
 
 
 def _answers(found: pl.DataFrame, column: str) -> pl.DataFrame:
-    """The items of one list with scores, and titles where there are any."""
     items = found.get_column(column).alias("item")
     return found.select(items, "score", *(["title"] if "title" in found.columns else []))
 
@@ -144,7 +143,6 @@ def _show(answers: pl.DataFrame) -> None:
 
 
 def _write(path: Path, frames: Iterator[pl.DataFrame], users: int) -> int:
-    """Write the lists of many users, with a progress bar."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
     from celrec.cli.terminal import progress_bar

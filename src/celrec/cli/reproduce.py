@@ -83,7 +83,6 @@ def reproduce(
 
 @contextmanager
 def _progress_bar() -> Iterator[Callable[[Progress], None]]:
-    """A bar that shows the cells and an estimate of the time left."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
     from celrec.cli.terminal import progress_bar

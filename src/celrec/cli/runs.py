@@ -199,7 +199,6 @@ def export(
 
 
 def _diagnostics_text(found: dict[str, Any]) -> str:
-    """The diagnostics of a run as text, without those that it lacks."""
     words = [f"duplicate rows: {found['duplicate_rows']:,}"]
     words.append(f"rows outside the central region: {found['outside_central']:.0%}")
     if found["rating_spread"] is not None:

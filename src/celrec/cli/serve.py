@@ -93,7 +93,6 @@ def _announce(service: Service, address: str) -> None:
 
 
 def _begin(folder: Path) -> None:
-    """A new online run, as `celrec online` starts one."""
     from celrec.cli.online import opened_run
     from celrec.runs.checkpoint_folder import CheckpointFolder
 

@@ -53,7 +53,6 @@ def training_progress(plan: Plan, *, shown: bool = True) -> Iterator[Watcher]:
 
 
 def _steps(plan: Plan, stage: str) -> int:
-    """The most steps that a stage may take."""
     how = (plan.pretraining or plan).settings()
     if stage.startswith("finish"):
         return plan.settings().schedule.steps

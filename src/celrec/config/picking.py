@@ -154,7 +154,6 @@ def _first(
 
 
 def _words(plan: Plan, given: Mapping[str, Any]) -> str:
-    """The picked options in words."""
     words: dict[str, Any] = {
         "model": plan.model,
         "embedding": plan.embedding,

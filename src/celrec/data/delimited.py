@@ -196,7 +196,6 @@ class Delimited:
 
 
 def _unreadable(source: TextSource, line: int, error: csv.Error) -> CelrecError:
-    """The error for a line that cannot be parsed."""
     reason = "a carriage return in the middle" if "new-line" in str(error) else str(error)
     return CelrecError(f"{source}, line {line}: {reason}; fix it, or put the field in quotes")
 

@@ -108,6 +108,5 @@ def _popularity(counts: NDArray[np.int64]) -> dict[float, float]:
 
 
 def _as_date(time: int) -> str:
-    """A timestamp in ISO 8601; its unit is inferred from its size."""
     seconds = time / ticks_per_second(time)
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

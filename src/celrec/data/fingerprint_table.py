@@ -152,5 +152,4 @@ class FingerprintTable:
 
 
 def _shift(slots: NDArray[np.uint64]) -> np.uint64:
-    """The right shift that leaves log2(slots) bits of a 64-bit word."""
     return np.uint64(65 - len(slots).bit_length())

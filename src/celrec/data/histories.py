@@ -126,7 +126,6 @@ class Histories:
     def _latest(
         self, users: NDArray[np.integer], ends: NDArray[np.integer], length: int
     ) -> NDArray[np.int32]:
-        """The items before these places in the sorted log."""
         places = ends[:, None] - np.arange(length, 0, -1)
         known = (places >= self._starts[users][:, None]) & (users >= 0)[:, None]
         latest = np.full((len(users), length), UNSEEN, np.int32)

@@ -10,13 +10,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from celrec.data.columns import Columns, further
+from celrec.data.columns import Columns, Table, as_polars, further
 from celrec.data.delimited import Delimited
 from celrec.data.features import align_features
 from celrec.data.id_map import UNSEEN, IdMap
 from celrec.data.interactions import IdColumn, Interactions
 from celrec.data.raw_log import Batch, RawLog, TableLog, TextLog
-from celrec.data.tables import Table, as_polars
 from celrec.data.text_source import Progress, TextSource
 from celrec.errors import CelrecError, first_line
 from celrec.runtime.growing_arrays import GrowingArray
@@ -197,7 +196,6 @@ class _Collector:
 def _encoded(
     encode: Callable[[IdMap, pl.Series], NDArray[np.int32]], ids: IdMap, values: pl.Series
 ) -> NDArray[np.int32]:
-    """Dense ids, UNSEEN for missing ids."""
     if (missing := _missing(values)) is None:
         return encode(ids, values)
     dense = np.full(len(values), UNSEEN, np.int32)

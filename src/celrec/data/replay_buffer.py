@@ -202,7 +202,6 @@ class ReplayBuffer:
         self._num_ids = ids
 
     def _know(self, ids: int) -> None:
-        """Make at least the first `ids` ids known."""
         if ids <= self._num_ids:
             return
         capacity = len(self._counts.flat)
@@ -221,7 +220,6 @@ def _size(argument: str, value: int) -> int:
 
 
 def _layout(name: str, declared: DTypeLike) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    """The dtype of a column and the shape of one value in it."""
     if not str(name).isidentifier() or name in ("self", "ids"):
         raise CelrecError(f"columns: {name!r} cannot be a column; choose another name")
     try:

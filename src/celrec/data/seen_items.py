@@ -128,7 +128,6 @@ class SeenItems:
         return self._user.flat[start:end], self._item.flat[start:end]
 
     def _counted(self) -> NDArray[np.bool_]:
-        """A mask of the events that count."""
         user = self._user.flat[: self._size]
         return _latest(user, self._most, np.zeros_like(self._count.flat))
 

@@ -176,7 +176,6 @@ class TextSource:
 
 
 def _last_line_end(data: bytes, quoted: bool) -> int:
-    """The end of the last whole line of `data`."""
     if not quoted or b'"' not in data:
         return data.rfind(b"\n") + 1
     # A line break ends a record only after an even number of quotes; a doubled quote adds two.

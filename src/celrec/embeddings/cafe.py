@@ -104,7 +104,6 @@ class HotSketch(nn.Module):
         return f"{len(self.ids)} × {SLOTS}"
 
     def _find(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """The bucket of each id, and a mask of the slot with the id."""
         bucket = hash_ids(ids, self.seed) % len(self.ids)
         return bucket, self.ids[bucket] == ids.unsqueeze(-1)
 
@@ -256,7 +255,6 @@ class CafeEmbedding(SharedRows):
         return f"{super().extra_repr()}, private={used} of {self.hot_rows}"
 
     def _find(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """The position of each id in `hot_ids`, and whether it is there."""
         place = torch.searchsorted(self.hot_ids, ids.contiguous())
         return place, (self.hot_ids[place] == ids) & (ids < self.num_embeddings)
 

@@ -188,7 +188,6 @@ class CceEmbedding(Embedding):
         return torch.cat(found).to(kind)
 
     def _drawn(self, draw: int) -> Tensor:
-        """The hash seeds of a draw, one per column."""
         return hash_ids(torch.arange(self.chunks) + draw * self.chunks, self.seed + 1)
 
     def _hashed(self, ids: Tensor) -> Tensor:

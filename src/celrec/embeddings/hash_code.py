@@ -215,7 +215,6 @@ def hash_codes(
 def _encode(
     encoders: dict[str, _Encoder], graph: dict[str, _Neighbours], ids: dict[str, Tensor]
 ) -> dict[str, Tensor]:
-    """The network's outputs for some ids of each table."""
     found = {}
     for side, wanted in ids.items():
         vectors = encoders[_OTHER[side]].vector

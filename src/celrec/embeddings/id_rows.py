@@ -153,7 +153,6 @@ def reset_state(optimizer: Optimizer | None, parameter: Tensor) -> None:
 
 
 def _by_row(state: dict[str, Any], weight: Tensor) -> dict[str, Tensor]:
-    """The part of a parameter's state that has as many rows as the parameter."""
     return {
         name: value
         for name, value in state.items()

@@ -94,7 +94,6 @@ class TensorTrainEmbedding(Embedding):
 
 
 def _middle_smallest(numbers: list[int]) -> list[int]:
-    """Three numbers with the smallest in the middle."""
     smallest, middle, largest = sorted(numbers)
     return [middle, smallest, largest]
 

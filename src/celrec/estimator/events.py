@@ -9,11 +9,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import polars as pl
 
-from celrec.data.columns import Columns
+from celrec.data.columns import Columns, Table, TableKind, as_polars, with_column
 from celrec.data.id_map import Ids
 from celrec.data.interactions import Interactions
 from celrec.data.reading import read
-from celrec.data.tables import Table, TableKind, as_polars, with_column
 from celrec.errors import CelrecError
 
 ROLES = ("user", "item", "target", "timestamp")

@@ -11,10 +11,9 @@ import numpy as np
 import polars as pl
 
 from celrec.config.plan import Plan
-from celrec.data.columns import further
+from celrec.data.columns import TableKind, further
 from celrec.data.interactions import Interactions
 from celrec.data.reading import read
-from celrec.data.tables import TableKind
 from celrec.errors import CelrecError, first_line
 from celrec.estimator.events import Names
 from celrec.evaluation.comparison import measure
@@ -44,7 +43,6 @@ def learn_events(learner: OnlineLearner, log: Interactions, options: Mapping[str
 
 
 def _check(plan: Plan, log: Interactions, options: Mapping[str, Any]) -> None:
-    """Raise an error for events that the plan is not for."""
     if plan.positive is not None:
         return
     if plan.negatives and "negatives" not in options:
@@ -166,7 +164,6 @@ def evaluate(
 def _rank(
     run: Run, test: Interactions, learned: Interactions | None, k: int, relevant: float | None
 ) -> dict[str, Any]:
-    """The ranking metrics of a run's recommendations, in all slices."""
     seen = run.seen
     if learned is not None:
         seen = seen_in(read(learned.to_frame(), like=run.known))

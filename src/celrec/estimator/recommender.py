@@ -12,9 +12,9 @@ import polars as pl
 from celrec.config.options import given_plan_options
 from celrec.config.picking import check_options, pick
 from celrec.config.plan import LITE, Plan
+from celrec.data.columns import Table
 from celrec.data.id_map import Ids
 from celrec.data.split import Split
-from celrec.data.tables import Table
 from celrec.errors import CelrecError
 from celrec.estimator.events import EventTable, Names, OneOrMany, requested_ids
 from celrec.estimator.learning import Fitted, evaluate, learn_events

@@ -123,7 +123,6 @@ def rating_spreads(
 def _checked(
     assignment: NDArray[Any] | Tensor, log: Interactions, clusters: int
 ) -> NDArray[np.int64]:
-    """The cluster of each item."""
     given = assignment.cpu().numpy() if isinstance(assignment, Tensor) else np.asarray(assignment)
     if given.shape != (log.num_items,) or given.dtype.kind not in "iu":
         raise CelrecError(
@@ -255,6 +254,5 @@ def _codes(name: str, labels: ArrayLike) -> NDArray[np.int64]:
 
 
 def _pairs(labels: NDArray[np.int64]) -> int:
-    """How many pairs have the same label."""
     sizes = np.unique(labels, return_counts=True)[1].astype(np.int64)
     return int((sizes * (sizes - 1) // 2).sum())

@@ -60,7 +60,6 @@ def log_loss(predicted: ArrayLike, target: ArrayLike) -> float:
 def _alike(
     predicted: ArrayLike, target: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Both in double precision; complains if they do not belong together."""
     first, second = np.asarray(predicted, np.float64), np.asarray(target, np.float64)
     if first.shape != second.shape or not first.size:
         raise CelrecError(

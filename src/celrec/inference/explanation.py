@@ -56,7 +56,6 @@ def cluster_table(ids: pl.DataFrame, examples: int = 5) -> pl.DataFrame:
 
 
 def _names(ids: pl.DataFrame) -> pl.Expr:
-    """The title of each id; the id itself where there is none."""
     name = pl.col("id").cast(pl.String)
     return pl.coalesce(pl.col("title").cast(pl.String), name) if "title" in ids.columns else name
 

@@ -83,7 +83,6 @@ def check_export_place(path: str | Path) -> None:
 
 
 def _description(run: Run, scorer: Scorer, format: str) -> dict[str, Any]:  # noqa: A002
-    """The content of `export.json`."""
     inputs: dict[str, dict[str, Any]] = {
         name: {"dtype": "int64", "shape": ["batch", *ids.shape[1:]]}
         for name, ids in scorer.example(1).items()
@@ -114,7 +113,6 @@ def _description(run: Run, scorer: Scorer, format: str) -> dict[str, Any]:  # no
 
 
 def _tables(run: Run) -> dict[str, pl.DataFrame]:
-    """The tables of ids, by file name."""
     users = run.users
     if run.model.history_length:
         latest = run.model.query_batch(torch.arange(len(users))).history

@@ -129,7 +129,6 @@ def write_onnx(path: Path, program: ExportedProgram, about: str) -> None:
 
 
 def _cause(error: BaseException) -> str:
-    """The message of the root cause, in one line."""
     while error.__cause__ is not None:
         error = error.__cause__
     return first_line(error)

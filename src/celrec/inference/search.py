@@ -65,7 +65,6 @@ class ItemGroups:
 
 
 def _distinct(starts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The offsets without those of empty groups."""
     distinct: NDArray[np.int64] = starts[np.concatenate([[True], np.diff(starts) > 0])]
     return distinct
 

@@ -209,7 +209,6 @@ def _in_parts(
 
 
 def _with_predictions(queries: UserScores, found: Best) -> Best:
-    """The same items, with predictions instead of raw scores."""
     predicted = queries.predictions(torch.from_numpy(found.scores.astype(np.float32))).numpy()
     return Best(found.items, np.where(found.items < 0, np.float32(-np.inf), predicted))
 

@@ -115,5 +115,4 @@ class DIEN(HistoryInteraction):
 
 
 def _neighbours(filled: Tensor) -> Tensor:
-    """The places with an item that is followed by another."""
     return filled[..., :-1] & filled[..., 1:]

@@ -140,7 +140,6 @@ class AlternatingLeastSquares(FactorisationSolver):
         return self._user_partition if side == "users" else WHOLE
 
     def _here(self, side: str) -> slice:
-        """The rows that this rank solves for."""
         return slice(*self._partition(side).mine.indices(self.model.row_tables[side].num_rows)[:2])
 
     def _batches(self, side: str) -> list[slice]:

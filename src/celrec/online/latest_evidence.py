@@ -191,7 +191,6 @@ class LatestEvidence(Evidence):
         return self._probe.tangent(self._side, batch)
 
     def _losses(self, candidates: Tensor, owner: NDArray[np.int64], batch: Batch) -> Tensor:
-        """Candidates × ids, given clusters of this shape; `owner` has the id of each event."""
         rows = self._table.weight.detach()[candidates]  # (candidates, ids, dim)
         owners = torch.from_numpy(owner)
         losses = self._probe.losses(self._side, batch, rows[:, owners])

@@ -146,7 +146,6 @@ class MixtureTrainer(TableTrainer):
             self._make_room(self._within)
 
     def _numbers(self) -> NDArray[np.float32]:
-        """The active rows, as a view."""
         rows: NDArray[np.float32] = self._rows.weight.detach().numpy()
         return rows[: self._rows.num_rows]
 

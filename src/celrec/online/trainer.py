@@ -164,7 +164,6 @@ class OnlineTrainer(LossProbe):
         return Tangent(outputs.detach(), slope.contiguous(), own.detach())
 
     def _known(self, batch: Batch) -> tuple[Batch, dict[str, Tensor]]:
-        """Stored events with their histories, and their vectors."""
         batch = self._with_history(batch)
         return batch, self._look_up(batch)
 

@@ -1,5 +1,5 @@
 """One recommender: tables of ids and an interaction model."""
 
-from celrec.runtime.lazy_exports import lazy_exports
+from celrec.runtime.extras import lazy_exports
 
 __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

@@ -20,8 +20,7 @@ from celrec.errors import CelrecError
 from celrec.models.dot_product import BiasedDotProduct, DotProduct
 from celrec.models.interaction import History, Interaction
 from celrec.models.losses import LOSSES, Loss
-from celrec.recommender.batch import HISTORY, Batch
-from celrec.recommender.feature_tables import FeatureTables
+from celrec.recommender.batch import HISTORY, Batch, FeatureTables
 from celrec.recommender.vectors import (
     Materialised,
     add_noise,

@@ -143,7 +143,6 @@ class ClusterView:
 
 
 def _with_cluster(table: pl.DataFrame, model: Model, side: str) -> pl.DataFrame | None:
-    """The ids with their clusters; null for ids with a row of their own."""
     table = table.with_row_index("dense")
     if "private" not in table.columns:
         table = table.with_columns(private=pl.lit(False))
@@ -170,7 +169,6 @@ def _spreads_of_means(shared: pl.DataFrame) -> pl.DataFrame:
 
 
 def _spreads(table: pl.DataFrame, side: str, log: Interactions) -> dict[int, float]:
-    """The standard deviation of the targets in each cluster that has any."""
     if side not in ("users", "items"):
         dense = log.columns[side].values
     else:

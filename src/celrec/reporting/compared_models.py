@@ -179,7 +179,6 @@ def recommending(compared_models: Sequence[ComparedModel]) -> FigureTable:
 
 
 def _table(compared_models: Sequence[ComparedModel], wanted: Sequence[Column]) -> FigureTable:
-    """A table of the wanted columns that have values."""
     columns, best = [], {}
     for column in wanted:
         values = [value_of(one, column.key) for one in compared_models]

@@ -153,7 +153,6 @@ def lead(contents: Contents) -> str:
 
 
 def _gain_kept(contents: Contents) -> str:
-    """The share of a full table's gain over the baseline that the run has."""
     comparison = contents.comparison
     own, full = comparison.kind(RUN), comparison.kind(REFERENCE)
     plain = comparison.kind(BIASES) or comparison.kind(MEANS)

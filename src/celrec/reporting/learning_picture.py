@@ -146,7 +146,6 @@ def _growth(
     across: Axis,
     top: float,
 ) -> Iterable[Markup]:
-    """The number of clusters, as a step function."""
     counts = [clusters_of(one, sides) for one in validation_records]
     upright = Axis.over([0, *counts], top + _STRIP, top, most=1, tight=True)
     points: list[tuple[float, float]] = [(sheet.left, upright.at(0))]
@@ -165,7 +164,6 @@ def _growth(
 def _moves(
     validation_records: Sequence[ValidationRecord], sheet: Sheet, across: Axis, top: float
 ) -> Iterable[Markup]:
-    """The number of reassigned ids, as bars."""
     most = max(one.moved for one in validation_records)
     width = max(0.7 * (sheet.right - sheet.left) / len(validation_records), 1)
     yield from _strip(sheet, top, "ids that moved", most)

@@ -310,6 +310,5 @@ class OnlineRun:
 
 
 def _own_counts(table: pl.DataFrame) -> pl.DataFrame:
-    """The table with a copy of its counts, which the run goes on to count with."""
     counts = table.get_column("interactions").to_numpy().copy()
     return table.with_columns(interactions=pl.Series(counts))

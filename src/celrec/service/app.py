@@ -111,7 +111,6 @@ def _page(file: str, kind: str) -> Callable[[], Any]:
 
 
 def _handle_errors(app: FastAPI) -> None:
-    """Answer all errors with a `Problem` of one line."""
 
     @app.exception_handler(Refusal)
     async def refused(_: Request, refusal: Refusal) -> JSONResponse:

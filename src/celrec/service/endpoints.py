@@ -154,7 +154,6 @@ def add_status_endpoints(
 
 
 def _response(answer: BaseModel, status: int = 200) -> Response:
-    """A response from a valid message, without validating it again."""
     return Response(answer.model_dump_json(), status, media_type="application/json")
 
 

@@ -90,7 +90,6 @@ class JournalLearner:
             raise
 
     def _learn(self) -> int:
-        """Learn the next batch; return its number of events."""
         if self._reader.next >= self._journal.committed.events:
             return 0
         events = self._reader.take(self._pace.batch)

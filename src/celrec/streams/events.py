@@ -164,7 +164,6 @@ class EventSource(ABC):
         """The source in messages, without credentials."""
 
     def _begin(self, size: int, after: Offset | None, **expected: str) -> Offset:
-        """Check the arguments, restore the counts, and return the offset (empty for None)."""
         if size < 1:
             raise CelrecError(f"size must be at least 1 row, got {size}")
         for name, value in {"source": self.kind, **expected}.items():

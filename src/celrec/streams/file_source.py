@@ -132,7 +132,6 @@ class FolderSource(EventSource):
             finished, current, place = current, None, {}
 
     def _file(self, name: str, size: int, place: Offset, finished: str) -> Iterator[Events]:
-        """The events of one file; the offset of the last batch marks it as finished."""
         waiting: FileBatch | None = None
         batches = opened_file(self._path / name, self._roles).batches(size, place)
         try:

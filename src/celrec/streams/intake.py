@@ -60,7 +60,6 @@ def _numbers(texts: pl.Series) -> pl.Series:
 
 
 def _dates(texts: pl.Series) -> pl.Series:
-    """Parse each text with the first format that fits it."""
     plain = texts.str.replace(_SLASHED, "$1-$2-$3").str.replace(" ", "T", literal=True)
     times = _nothing(texts)
     for day, time in itertools.product(_DAYS, _TIMES):

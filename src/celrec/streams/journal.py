@@ -123,7 +123,6 @@ class Journal:
             self._file = None
 
     def _check(self, learned: int) -> None:
-        """Raise an error if events after the first `learned` are missing."""
         starts = self.starts()
         ends = [(start, following) for start, following in pairwise(starts) if following > learned]
         reached = learned

@@ -241,7 +241,6 @@ class KafkaSource(EventSource):
         self.topic.close()
 
     def _gather(self, size: int) -> list[Message]:
-        """The messages that arrive within `linger` seconds."""
         try:
             messages = self.topic.read(size, self._linger)
         except BrokerUnavailable as error:

@@ -93,7 +93,6 @@ class ObjectIntake:
             yield from parsed.batches(size)
 
     def _settled(self, columns: Columns) -> bool:
-        """Whether events are converted independently of earlier ones."""
         return self._intake.dates is not None or columns.timestamp is None
 
     def _guess(self, events: Sequence[dict[str, Any]], problems: dict[int, str]) -> Columns | None:

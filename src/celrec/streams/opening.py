@@ -58,7 +58,6 @@ def open_source(
 
 
 def _redis(text: str) -> tuple[str, str]:
-    """The address for the client, and the name of the stream."""
     try:
         address = urlsplit(text)
     except ValueError:  # its text may contain the password

@@ -218,7 +218,6 @@ class RedisSource(EventSource):
         return self._offset({**place, **intake.state()})
 
     def _gather(self, reader: RedisReader, size: int) -> list[Entry]:
-        """The entries that arrive within `linger` seconds, or until the connection breaks."""
         deadline = time.monotonic() + self._linger
         entries: list[Entry] = []
         try:

@@ -69,7 +69,6 @@ def settings(make: Factory) -> None:
 
 
 def _written_and_read(table: Embedding) -> dict[str, Any]:
-    """The settings after a round trip through JSON, also of tables among them."""
     found: dict[str, Any] = {}
     for name, value in table.settings().items():
         if isinstance(value, Embedding):
@@ -125,7 +124,6 @@ def memory(make: Factory) -> None:
 
 
 def _bytes(table: nn.Module) -> int:
-    """The bytes of all tensors, registered or not, each counted once."""
     sizes = {tensor.data_ptr(): tensor.nbytes for tensor in _tensors(table) if tensor.nbytes}
     return sum(sizes.values())
 

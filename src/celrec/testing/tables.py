@@ -74,7 +74,6 @@ def gradients_of(
 
 
 def _gradient(parameter: nn.Parameter) -> Tensor:
-    """The dense gradient of a parameter, zeros if there is none."""
     gradient = parameter.grad
     if gradient is None:
         return torch.zeros_like(parameter)

@@ -29,7 +29,6 @@ def _parse(files: Mapping[str, Path]) -> Tables:
 
 
 def _products(path: Path) -> pl.DataFrame:
-    """The id, title and brand of each product, and the last category of its last path."""
     return pl.DataFrame(list(_records(path)), schema=_PRODUCTS, orient="row")
 
 

@@ -155,7 +155,6 @@ def _named(name: str) -> Dataset:
 
 
 def _published(dataset: Dataset, folder: Path) -> dict[str, Path]:
-    """The published files that exist in `folder`."""
     paths = {file.name: folder / file.name for file in dataset.files}
     return {name: path for name, path in paths.items() if path.is_file()}
 
@@ -167,7 +166,6 @@ def _downloads() -> Path:
 def _obtain(
     dataset: Dataset, folder: Path, progress: LabelledProgress | None
 ) -> tuple[Callable[[], Tables], str]:
-    """Fetch the files; return their parser and their origin."""
     try:
         paths = _from_publisher(dataset, progress)
         return lambda: dataset.parse(paths), "the publisher"
