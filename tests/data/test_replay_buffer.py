@@ -207,8 +207,8 @@ def test_counts_cannot_be_written():
     [
         ([0, -7], {}, "ids must lie in 0 … 2**63 - 1, got -7"),
         (np.array([0, 2**64 - 1], np.uint64), {}, "got 18446744073709551615"),
-        ([0.0, 1.0], {}, "ids must be a flat array of integers, got float64 of shape (2,)"),
-        ([[0], [1]], {}, "got int64 of shape (2, 1)"),
+        ([0.0, 1.0], {}, "ids must be a flat array of integers, not float64 of shape (2,)"),
+        ([[0], [1]], {}, "not int64 of shape (2, 1)"),
         ([[0], [1, 2]], {}, "ids: not an array"),
         ([0, 2**60], {}, "ids: not enough memory for 1,152,921,504,606,846,977 of them"),
         ([0, 1, 2], {}, "partner has shape (2,) where (3,) is expected"),

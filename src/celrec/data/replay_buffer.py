@@ -12,6 +12,7 @@ import torch
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from celrec.data import replay_kernels as kernels
+from celrec.data.id_map import whole_numbers
 from celrec.errors import CelrecError, first_line
 from celrec.runtime.growing_arrays import GrowingRows
 from celrec.runtime.memory_budget import MemoryBudget
@@ -237,13 +238,7 @@ def _layout(name: str, declared: DTypeLike) -> tuple[np.dtype[Any], tuple[int, .
 
 
 def _as_ids(ids: ArrayLike) -> NDArray[np.int64]:
-    given = _as_array("ids", ids)
-    if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
-        raise CelrecError(
-            f"ids must be a flat array of integers, got {given.dtype} of shape {given.shape}; "
-            "pass a flat array of integers"
-        )
-    return np.ascontiguousarray(given, np.int64)
+    return np.ascontiguousarray(whole_numbers("ids", _as_array("ids", ids)))
 
 
 def _as_words(name: str, values: ArrayLike, events: int, rows: GrowingRows) -> NDArray[Any]:

@@ -22,12 +22,12 @@ def cluster_summary(run: Run, side: str = "items", members: int = 5) -> pl.DataF
     interactions), and examples: the titles, or else the ids, of up to `members` of the most
     active members. `side` is items, users, or the name of a further id column.
     """
-    sides = {"items": run.items, "users": run.users, **run.columns}
-    if side not in sides:
-        raise CelrecError(f"side must be one of {', '.join(sides)}, not {side!r}")
+    if side not in run.tables:
+        names = ", ".join(("items", "users", *run.columns))
+        raise CelrecError(f"side must be one of {names}, not {side!r}")
     if members < 0:
         raise CelrecError(f"members must not be negative, not {members}")
-    table = sides[side]
+    table = run.tables[side]
     if "cluster" not in table.columns:
         raise CelrecError(f"the {side} are not clustered; look at the other side (--side)")
     return cluster_table(table, members)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -50,14 +51,8 @@ class TopItems:
             raise CelrecError(
                 "ties 'recency': the run has no record of when items were seen; train again"
             )
-        filters = {}
-        for name, ids in (("allowed", allowed), ("banned", banned)):
-            if ids is not None:
-                numbers = run.known.item_ids.encode(ids)
-                filters[name] = numbers[numbers >= 0]
-        if allowed is not None and not len(filters["allowed"]):
-            raise CelrecError("allowed: none of these items is known; check that they are ids")
-        self.top_k = TopK(run.model, priority).within(**filters)
+        encode = run.known.item_ids.encode
+        self.top_k = TopK(run.model, priority).within(**item_filters(encode, allowed, banned))
 
     def recommend(self, users: Ids, k: int = 10, *, with_seen: bool = False) -> pl.DataFrame:
         """The k best unseen items for each user, as one table with the columns of `in_parts`."""
@@ -109,6 +104,18 @@ class TopItems:
         if "title" in table.columns:
             columns["title"] = table.get_column("title").gather(items)
         return pl.DataFrame(columns)
+
+
+def item_filters(
+    encode: Callable[[Any], NDArray[np.int32]], allowed: Any, banned: Any
+) -> dict[str, NDArray[np.int32]]:
+    """The arguments of `TopK.within` for original ids; unknown ids are ignored."""
+    given = {"allowed": allowed, "banned": banned}
+    numbers = {name: encode(ids) for name, ids in given.items() if ids is not None}
+    filters = {name: found[found >= 0] for name, found in numbers.items()}
+    if allowed is not None and not len(filters["allowed"]):
+        raise CelrecError("allowed: none of these items is known; check that they are ids")
+    return filters
 
 
 def _as_known(ids: Ids, known: IdMap) -> pl.Series:

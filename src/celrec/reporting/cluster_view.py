@@ -79,7 +79,7 @@ class ClusterView:
 
         `learned` are the training data with the ids of the run, if they are there.
         """
-        table = {"users": run.users, "items": run.items, **run.columns}[side]
+        table = run.tables[side]
         clustered = _with_cluster(table, run.model, side)
         if clustered is None or clustered.get_column("cluster").null_count() == len(clustered):
             return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -130,15 +130,6 @@ class Figures:
     """The main metric by the training interactions of the item."""
     by_users: list[float | None]
     """The same for the user."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, kept: Mapping[str, Any]) -> Figures:
-        """What `as_dict` gave."""
-        return cls(**{name: kept[name] for name in cls.__dataclass_fields__})
 
 
 Recommend: TypeAlias = Callable[

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,7 +51,7 @@ class Report(NamedTuple):
             "bytes": self.size,
             "missing": self.comparison.missing,
             "no_reference": self.comparison.no_reference,
-            "figures": {one.kind: one.figures.as_dict() for one in self.comparison.compared_models},
+            "figures": {one.kind: asdict(one.figures) for one in self.comparison.compared_models},
         }
 
 

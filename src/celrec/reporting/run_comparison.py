@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -67,7 +67,7 @@ class Reference:
         try:
             found = json.loads(self._path.read_text())
             if found["about"] == self._about(evaluator):
-                return Figures.from_dict(found["figures"])
+                return Figures(**found["figures"])
         except (OSError, ValueError, LookupError, TypeError):
             pass  # it is trained anew
         return None
@@ -83,7 +83,7 @@ class Reference:
     def keep(self, model: Model, evaluator: Evaluator, recommend: Recommend) -> Figures:
         """Save the metrics of a full embedding that was trained elsewhere."""
         figures = evaluator.of_model(model, recommend)
-        content = {"about": self._about(evaluator), "figures": figures.as_dict()}
+        content = {"about": self._about(evaluator), "figures": asdict(figures)}
         with atomic_file(self._path) as temporary:
             temporary.write_text(json.dumps(content, indent=2))
         return figures

@@ -124,9 +124,8 @@ def headline(run: Run) -> str:
     if not sides:
         return f"{method_name(run.plan)}: a row for each id"
     tables = run.model.whole_tables
-    counts = {"users": run.users, "items": run.items, **run.columns}
     parts = [
-        f"{whole(len(counts[side]))} {side} on {whole(tables[side].num_rows)} rows"
+        f"{whole(len(run.tables[side]))} {side} on {whole(tables[side].num_rows)} rows"
         for side in sides
     ]
     return f"{method_name(run.plan)}: {', '.join(parts)}"

@@ -132,7 +132,6 @@ class OnlineLearner:
             raise CelrecError(f"{folder}: not an online run; name another folder")
         state = load_state(folder / _STATE, mapped=True)  # all that is taken up is copied
         run.model.remember(run.known)  # nothing: the trainer has the latest items of users
-        frames = {"users": run.users, "items": run.items, **run.columns}
         maps = {"users": run.known.user_ids, "items": run.known.item_ids}
         maps |= {name: column.ids for name, column in run.known.columns.items()}
         moments = {name: part.numpy() for name, part in state.get("moments", {}).items()}
@@ -144,7 +143,7 @@ class OnlineLearner:
                 moments.get(name),
                 budget,
             )
-            for name, frame in frames.items()
+            for name, frame in run.tables.items()
         }
         eviction = Eviction.from_state(state.get("forgetting", {}))
         learner = cls(run.plan, run.model, tables, eviction, seen, budget=budget)

@@ -57,6 +57,11 @@ class Run:
     past: pl.DataFrame | None = None
     """The interactions that a model looks back at, in dense ids and in their order."""
 
+    @property
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """The tables of ids by name: users, items, further columns."""
+        return {"users": self.users, "items": self.items, **self.columns}
+
 
 def trained_run(
     log: Interactions,
@@ -105,12 +110,20 @@ def save_run(path: str | Path, run: Run) -> None:
     `history.parquet`, the training interactions in dense ids.
     """
     check_place(path)
-    tables = {"users": run.users, "items": run.items, **run.columns}
     with atomic_folder(Path(path)) as folder:
         run.validation_records.write_parquet(folder / _JUDGEMENTS)
         try:
             write_run(
-                *(folder, run.model, run.plan, run.source, run.result, tables, run.past, run.seen)
+                *(
+                    folder,
+                    run.model,
+                    run.plan,
+                    run.source,
+                    run.result,
+                    run.tables,
+                    run.past,
+                    run.seen,
+                )
             )
         except SafetensorError as error:  # how it tells that the disk is full
             raise CelrecError(f"{path}: cannot write the model ({error}); make room") from error

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import ArrayLike
 
 from celrec.data.interactions import Interactions
 from celrec.data.seen_items import SeenItems
@@ -134,16 +135,21 @@ def read_seen_log(
             raise CelrecError(f"{path}: damaged, the checksum differs; do without (--with-seen)")
         for data in _parts(path, noted["events"]):
             users, items = np.frombuffer(data, _PAIR).reshape(-1, 2).T
-            if users.max(initial=-1) >= known.num_users or items.max(initial=-1) >= known.num_items:
-                raise CelrecError(
-                    f"{path}: damaged, there are ids that nobody knows; do without it"
-                )
-            seen.add(users, items)
+            _add_known(seen, users, items, known, path)
     except OSError as error:
         raise CelrecError(
             f"{path}: what was seen cannot be read ({error.strerror}); do without (--with-seen)"
         ) from error
     return seen
+
+
+def _add_known(
+    seen: SeenItems, users: ArrayLike, items: ArrayLike, known: Interactions, path: Path
+) -> None:
+    limits = ((users, known.num_users), (items, known.num_items))
+    if any(np.max(ids, initial=-1) >= size for ids, size in limits):
+        raise CelrecError(f"{path}: damaged, it has unknown ids; train again, or use --with-seen")
+    seen.add(users, items)
 
 
 def _parts(path: Path, events: int) -> Iterator[bytes]:
@@ -182,9 +188,9 @@ def read_seen(folder: Path, known: Interactions) -> SeenItems | None:
     try:
         pairs = pl.read_parquet(path)
         users, items = (pairs.get_column(name).to_numpy() for name in ("user", "item"))
-        if users.max(initial=-1) >= known.num_users or items.max(initial=-1) >= known.num_items:
-            raise CelrecError("there are ids that nobody knows")
-        seen.add(users, items)
-    except (pl.exceptions.PolarsError, CelrecError, TypeError) as error:
+        _add_known(seen, users, items, known, path)
+    except CelrecError:
+        raise
+    except (pl.exceptions.PolarsError, TypeError) as error:
         raise CelrecError(f"{path}: damaged ({first_line(error)}); train again") from error
     return seen

@@ -200,9 +200,11 @@ def search_ids(version: Version, side: str, text: str, count: int) -> SearchResu
 
 
 def _table(version: Version, side: str) -> pl.DataFrame:
-    if side not in version.sides:
-        raise UnknownError(f"side must be one of {', '.join(version.sides)}, not {side!r}")
-    return version.sides[side]
+    tables = version.run.tables
+    if side not in tables:
+        names = ", ".join(("items", "users", *version.run.columns))
+        raise UnknownError(f"side must be one of {names}, not {side!r}")
+    return tables[side]
 
 
 def _clustered(version: Version, side: str) -> pl.DataFrame:

@@ -26,24 +26,45 @@ _RETRY = 10.0  # seconds until a failed checkpoint is tried again
 _MICROSECONDS = 10**6
 
 
-class JournalLearner:
+class Worker:
+    """A background thread that runs `work` until `stop`."""
+
+    def __init__(self, name: str) -> None:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self.work, name=name, daemon=True)
+        self.problem: str | None = None
+        """Why it does not work, in one line."""
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Let the thread finish its work, and wait for its end."""
+        self._stop.set()
+        self._thread.join()
+
+    def work(self) -> None:
+        """The loop of the thread."""
+        raise NotImplementedError
+
+
+class JournalLearner(Worker):
     """Learns the events of the journal, publishes new versions and writes checkpoints.
 
     A checkpoint has the position in the journal, so that after a crash exactly the later events
     are learned again. Journal files before the position of all checkpoints are removed.
 
-    A version is a copy of the model; `pause` decides how often one is made.
+    A version is a copy of the model; `pause` decides how often one is made. `stop` learns remaining
+    events for a few seconds and writes a checkpoint.
     """
 
     def __init__(self, run: OnlineRun, journal: Journal, versions: Versions, pace: Pace) -> None:
+        super().__init__("learner")
         self._run, self._journal, self._versions, self._pace = run, journal, versions, pace
         self._reader = JournalReader(journal, run.journal, run.model.column_names)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="learner", daemon=True)
         self._saved_events, self._saved_at, self._next_try = run.events, time.monotonic(), 0.0
         self._published, self._not_before = run.journal, 0.0
-        self.problem: str | None = None
-        """Why learning has stopped, in one line."""
         self.checkpoint_problem: str | None = None
         """Why the last checkpoint could not be written, in one line."""
         self.last_checkpoint = time.time()
@@ -59,16 +80,7 @@ class JournalLearner:
         """Number of events that are not learned yet."""
         return self._journal.committed.events - self._run.journal
 
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Learn remaining events for a few seconds, write a checkpoint and end the thread."""
-        self._stop.set()
-        self._thread.join()
-
-    def _work(self) -> None:
+    def work(self) -> None:
         try:
             deadline = float("inf")
             while time.monotonic() < deadline:
@@ -145,7 +157,7 @@ def pause(cost: float) -> float:
     return max(_SHORTEST, 2 * cost, min(10 * cost, _LONGEST - cost))
 
 
-class FolderWatcher:
+class FolderWatcher(Worker):
     """Publishes a new version when a run folder is replaced or gets a new checkpoint.
 
     A folder that cannot be read, for example while it is being replaced, is tried again later;
@@ -153,23 +165,11 @@ class FolderWatcher:
     """
 
     def __init__(self, folder: Path, versions: Versions, seconds: float = 1.0) -> None:
+        super().__init__("watcher")
         self._folder, self._versions, self._seconds = folder, versions, seconds
         self._known = _fingerprint(folder)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="watcher", daemon=True)
-        self.problem: str | None = None
-        """Why the latest version could not be read, in one line."""
 
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread."""
-        self._stop.set()
-        self._thread.join()
-
-    def _work(self) -> None:
+    def work(self) -> None:
         while not self._stop.wait(self._seconds):
             found = _fingerprint(self._folder)
             if found in (self._known, None):

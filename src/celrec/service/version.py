@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,6 +19,7 @@ from celrec.data.interactions import IdColumn
 from celrec.errors import CelrecError
 from celrec.inference.explanation import Explainer
 from celrec.inference.search import Best
+from celrec.inference.top_items import item_filters
 from celrec.inference.top_k import TopK
 from celrec.runs.run_folder import Run
 from celrec.service.guard import UnknownError
@@ -72,7 +73,8 @@ class Version:
             )
         top = self._top_k
         if request.allowed is not None or request.banned is not None:
-            top = self._within(request.allowed, request.banned)
+            encode = partial(_encoded, run.known.item_ids)
+            top = top.within(**item_filters(encode, request.allowed, request.banned))
         dense = _encoded(run.known.user_ids, request.users)
         best = top.recommend(dense, request.k, seen=None if request.with_seen else run.seen)
         lists = self._answers(best)
@@ -132,16 +134,6 @@ class Version:
             raise UnknownError(f"item {item!r} is not known; name one that is in the data")
         return dense
 
-    def _within(self, allowed: list[Id] | None, banned: list[Id] | None) -> TopK:
-        filters = {}
-        for name, ids in (("allowed", allowed), ("banned", banned)):
-            if ids is not None:
-                numbers = _encoded(self.run.known.item_ids, ids)
-                filters[name] = numbers[numbers >= 0]
-        if allowed is not None and not len(filters["allowed"]):
-            raise CelrecError("allowed: none of these items is known; check that they are ids")
-        return self._top_k.within(**filters)
-
     def _answers(self, best: Best) -> list[list[Answer]]:
         """A list of answers for each row, without padding."""
         found = best.items >= 0
@@ -156,11 +148,6 @@ class Version:
         ]
         ends = np.cumsum(found.sum(1)).tolist()
         return [answers[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-
-    @cached_property
-    def sides(self) -> dict[str, pl.DataFrame]:
-        """The tables of ids, by name."""
-        return {"items": self.run.items, "users": self.run.users, **self.run.columns}
 
 
 def _clusters_of(table: pl.DataFrame) -> Numbers | None:
