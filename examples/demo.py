@@ -21,8 +21,8 @@ from celrec.evaluation.metrics import Accuracy
 from celrec.inference.top_items import best_items
 from celrec.offline.fitting import fit
 from celrec.recommender.model import Model
+from celrec.reporting.contents import Reference
 from celrec.reporting.evaluator import Evaluator, RunData
-from celrec.reporting.run_comparison import Reference
 from celrec.runs.run_folder import load_run, save_run, trained_run
 
 console = Console(highlight=False)

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from celrec.cel.split import Splitter
-from celrec.cel.split_scores import NORMALISATIONS, Members, eigenvalue_ratio
+from celrec.cel.split import NORMALISATIONS, Members, Splitter, eigenvalue_ratio
 from celrec.config.building import make_model
 from celrec.config.plan import Plan
 from celrec.data.split import Split

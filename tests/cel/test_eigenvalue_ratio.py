@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celrec import CelrecError
-from celrec.cel.split_scores import eigenvalue_ratio
+from celrec.cel.split import eigenvalue_ratio
 
 seeds = st.integers(0, 2**32 - 1)
 sizes = st.tuples(st.integers(4, 20), st.integers(2, 6))

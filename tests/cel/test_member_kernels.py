@@ -10,8 +10,7 @@ from celrec.cel.member_kernels import (
     split_crowded_compiled,
     tally,
 )
-from celrec.cel.split import BACKENDS, split_crowded
-from celrec.cel.split_scores import first_component
+from celrec.cel.split import BACKENDS, first_component, split_crowded
 from celrec.embeddings.clustered import ClusteredEmbedding
 
 

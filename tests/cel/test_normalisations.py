@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from celrec.cel.split_scores import (
+from celrec.cel.split import (
     NORMALISATIONS,
     centred,
     identity,

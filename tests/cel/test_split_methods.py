@@ -4,7 +4,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from celrec.cel.split_scores import (
+from celrec.cel.split import (
     SPLIT_METHODS,
     Members,
     gpca,

@@ -7,8 +7,7 @@ from hypothesis.extra import numpy as arrays
 
 from celrec import CelrecError
 from celrec.cel.criteria import THRESHOLDS
-from celrec.cel.split import Splitter, choose_cluster
-from celrec.cel.split_scores import NORMALISATIONS, SPLIT_METHODS, Members
+from celrec.cel.split import NORMALISATIONS, SPLIT_METHODS, Members, Splitter, choose_cluster
 
 splitters = st.builds(
     Splitter,

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from celrec import Planted
-from celrec.cli import online_display
+from celrec.cli import training_display as online_display
 from celrec.cli.main import main
 from celrec.online import eviction as eviction
 from celrec.runs.checkpoint_folder import CheckpointFolder
@@ -28,7 +28,7 @@ from tests.streams.conftest import redis_server, redis_stream  # noqa: F401
 FORKER = """
 import json, os, signal, sys, time
 import numba, torch
-import celrec.cli.online_display, celrec.streams.opening, celrec.runs.following
+import celrec.cli.training_display, celrec.streams.opening, celrec.runs.following
 import celrec.streams.redis_source
 from celrec.cli.main import main
 torch.set_num_threads(1)  # threads do not survive a fork

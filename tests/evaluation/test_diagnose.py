@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from celrec import CelrecError, ClusteredEmbedding, Planted, load_dataset
-from celrec.cel.split_scores import eigenvalue_ratio
+from celrec.cel.split import eigenvalue_ratio
 from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding

@@ -11,7 +11,7 @@ from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.models.dot_product import DotProduct
 from celrec.online.make_trainer import make_trainer
-from celrec.online.personal import _Shifted
+from celrec.online.plain_tables import _Shifted
 from celrec.online.table_trainer import Observation
 from celrec.recommender.batch import Batch, FeatureTables
 from celrec.recommender.model import Model

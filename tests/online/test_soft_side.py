@@ -17,13 +17,13 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.posterior import IMPOSSIBLE, PosteriorEmbedding
 from celrec.models.dot_product import DotProduct
 from celrec.models.losses import LOSSES
-from celrec.online.kernels import (
+from celrec.online.make_trainer import initialise_tables, make_trainer
+from celrec.online.mixtures import (
+    MixtureTrainer,
     add_evidence,
     add_tangent_evidence,
     weigh,
 )
-from celrec.online.make_trainer import initialise_tables, make_trainer
-from celrec.online.mixtures import MixtureTrainer
 from celrec.online.table_trainer import Observation
 from celrec.recommender.batch import Batch, FeatureTables
 from celrec.recommender.model import Model

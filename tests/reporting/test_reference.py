@@ -1,6 +1,6 @@
 import pytest
 
-from celrec.reporting import run_comparison as reference
+from celrec.reporting import contents as reference
 from tests.reporting.written import written
 
 

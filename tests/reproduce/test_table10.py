@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from celrec.cel.split_scores import Members
+from celrec.cel.split import Members
 from reproduce.table10 import EXPERIMENTS
 from tests.reproduce.entries import by_place, settings
 

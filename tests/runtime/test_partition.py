@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 
 from celrec.cel.criteria import THRESHOLDS, nth_smallest
 from celrec.cel.reassignment import Reassignment
-from celrec.cel.split import Splitter
-from celrec.cel.split_scores import NORMALISATIONS, SPLIT_METHODS, Members
+from celrec.cel.split import NORMALISATIONS, SPLIT_METHODS, Members, Splitter
 from celrec.errors import CelrecError, DivergedError
-from celrec.runtime.communicator import LOCAL
-from celrec.runtime.partition import Partition
+from celrec.runtime.communicator import LOCAL, Partition
 from tests.ranks import Rank, run_ranks
 
 SPLITTERS = [

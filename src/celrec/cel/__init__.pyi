@@ -10,7 +10,7 @@ from celrec.cel.criteria import THRESHOLDS as THRESHOLDS
 from celrec.cel.evidence import DistributedEvidence as DistributedEvidence
 from celrec.cel.evidence import Evidence as Evidence
 from celrec.cel.reassignment import Reassignment as Reassignment
+from celrec.cel.split import NORMALISATIONS as NORMALISATIONS
+from celrec.cel.split import SPLIT_METHODS as SPLIT_METHODS
 from celrec.cel.split import Splitter as Splitter
-from celrec.cel.split_scores import NORMALISATIONS as NORMALISATIONS
-from celrec.cel.split_scores import SPLIT_METHODS as SPLIT_METHODS
-from celrec.cel.split_scores import eigenvalue_ratio as eigenvalue_ratio
+from celrec.cel.split import eigenvalue_ratio as eigenvalue_ratio

@@ -14,8 +14,7 @@ from celrec.cel.autograd_evidence import AutogradEvidence, BagEvidence, Objectiv
 from celrec.cel.criteria import CRITERIA, ClusterSums
 from celrec.cel.evidence import Evidence
 from celrec.cel.reassignment import Reassignment, choose_unseen
-from celrec.cel.split import Splitter, choose_cluster
-from celrec.cel.split_scores import Members
+from celrec.cel.split import Members, Splitter, choose_cluster
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.clustered_bag import LooksUpBags
 from celrec.embeddings.id_rows import copy_row_state

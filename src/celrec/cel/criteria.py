@@ -10,7 +10,7 @@ from torch import Tensor
 
 from celrec.cel.evidence import Evidence
 from celrec.embeddings.clustered import ClusteredEmbedding
-from celrec.runtime.partition import WHOLE, Partition
+from celrec.runtime.communicator import WHOLE, Partition
 
 
 class ClusterSums:

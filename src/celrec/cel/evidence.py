@@ -7,8 +7,7 @@ from abc import ABC, abstractmethod
 from torch import Tensor
 
 from celrec.errors import CelrecError
-from celrec.runtime.communicator import Communicator, default_communicator
-from celrec.runtime.partition import WHOLE, Partition
+from celrec.runtime.communicator import WHOLE, Communicator, Partition, default_communicator
 
 
 class Evidence(ABC):

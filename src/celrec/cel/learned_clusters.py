@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from celrec.cel.reassignment import Reassignment, best_columns
-from celrec.cel.split import Splitter, choose_cluster
-from celrec.cel.split_scores import Members
+from celrec.cel.split import Members, Splitter, choose_cluster
 from celrec.errors import CelrecError
 
 _ROUNDS = 10  # of reassignments after the last split

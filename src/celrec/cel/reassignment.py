@@ -10,7 +10,7 @@ from torch import Tensor
 
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.errors import CelrecError
-from celrec.runtime.partition import WHOLE, Partition
+from celrec.runtime.communicator import WHOLE, Partition
 
 
 def best_columns(losses: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:

@@ -93,7 +93,7 @@ def describe(
 
     Example: celrec data describe log.csv --item-column sku
     """
-    from celrec.cli.data_display import show_description
+    from celrec.cli.comparison_display import show_description
     from celrec.cli.terminal import progress_bars
     from celrec.data.datasets.library import open_data
     from celrec.data.description import Description

@@ -11,7 +11,7 @@ import typer
 from typer.exceptions import TyperException
 
 import celrec
-from celrec.cli import compare, data, online, recommend, reproduce, runs, serve, train
+from celrec.cli import data, online, recommend, reproduce, runs, train
 from celrec.cli.terminal import Interruption
 from celrec.errors import CelrecError
 
@@ -30,9 +30,9 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 app.command()(train.train)
 app.command()(online.online)
-app.command()(compare.compare)
-app.command()(compare.models)
-app.command()(compare.embeddings)
+app.command()(train.compare)
+app.command()(train.models)
+app.command()(train.embeddings)
 app.command()(reproduce.reproduce)
 app.command()(runs.evaluate)
 app.command()(runs.clusters)
@@ -40,7 +40,7 @@ app.command()(runs.report)
 app.command()(recommend.recommend)
 app.command()(recommend.similar)
 app.command()(runs.export)
-app.command()(serve.serve)
+app.command()(online.serve)
 
 
 def _show_version(wanted: bool) -> None:

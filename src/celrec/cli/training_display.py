@@ -1,22 +1,31 @@
-"""The progress and the result of training, on a terminal."""
+"""The progress and the results of training and of online runs, on a terminal."""
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import shlex
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import typer
 from rich.console import Console
+from rich.live import Live
 from rich.markup import escape
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 from celrec.cli.terminal import Interruption, facts_table, progress_bar
 from celrec.config.plan import Plan
+from celrec.evaluation.prequential import Measured, Prequential, Window
 from celrec.offline.checkpoint import Checkpoint
 from celrec.offline.solver import ValidationRecord, Watcher
+from celrec.runs.online_run import OnlineRun
 
 
 @contextmanager
@@ -102,3 +111,135 @@ def show_result(
 
 def _error(error: float | None, otherwise: str) -> str:
     return otherwise if error is None else f"{error:.4f}"
+
+
+Display: TypeAlias = Callable[[list[Window]], None]
+REFRESH_SECONDS = 1.0
+
+
+class Status:
+    """Counts, sizes and metrics of a run at this moment."""
+
+    def __init__(self, run: OnlineRun, metrics: Prequential) -> None:
+        self._run, self._metrics = run, metrics
+        self._begun, self._first = time.monotonic(), run.events
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of them, ready for JSON."""
+        run, seconds = self._run, time.monotonic() - self._begun
+        learner = run.learner
+        return {
+            "events": run.events,
+            "rejected": run.rejected,
+            "late": run.late,
+            "events_per_second": (run.events - self._first) / max(seconds, 1e-9),
+            "ids": learner.known,
+            "dropped": learner.dropped,
+            "rows": learner.rows,
+            "bytes": {**learner.nbytes, "mapped": run.mapped, **_resident()},
+            "overall": _by_slice(self._metrics.overall()),
+        }
+
+    def line(self, window: Window | None = None) -> str:
+        """The most important ones, in a line."""
+        now, overall = self.as_dict(), self._metrics.overall()
+        words = [f"{now['events']:,} events", f"{_metric(overall['all'])} overall"]
+        words.append(f"{_metric(overall['cold'])} cold")
+        if window is not None:
+            words.append(f"{_metric(window.measured['all'])} in this window")
+        words += [
+            f"{now['ids'][name]:,} {name} on {rows:,} rows" for name, rows in now["rows"].items()
+        ]
+        words.append(f"{now['events_per_second']:,.0f}/s")
+        if now["rejected"]:
+            words.append(f"{now['rejected']:,} rejected")
+        if now["late"]:
+            words.append(f"{now['late']:,} late")
+        if dropped := sum(now["dropped"].values()):
+            words.append(f"{dropped:,} ids dropped")
+        return ", ".join(words)
+
+    def table(self) -> Table:
+        """The table that a terminal shows."""
+        now, overall = self.as_dict(), self._metrics.overall()
+        table = facts_table()
+        table.add_row(
+            "events",
+            f"{now['events']:,}  {now['events_per_second']:,.0f}/s  "
+            f"{now['rejected']:,} rejected, {now['late']:,} late",
+        )
+        for name, rows in now["rows"].items():
+            dropped = f", {now['dropped'][name]:,} dropped" if now["dropped"][name] else ""
+            table.add_row(name, f"{now['ids'][name]:,} ids on {rows:,} rows{dropped}")
+        for name, shown in (("all", "before learning"), ("cold", "  cold"), ("warm", "  warm")):
+            table.add_row(shown, f"{_metric(overall[name])}, {overall[name].events:,} events")
+        size = now["bytes"]
+        table.add_row(
+            "bytes",
+            f"model {size['model']:,}, training {size['training']:,}, ids {size['ids']:,}, "
+            f"seen {size['seen']:,}, of these in files {size['mapped']:,}; "
+            f"resident {size['resident']:,}, without files {size['anonymous']:,}",
+        )
+        return table
+
+
+@contextmanager
+def display(status: Status, *, as_json: bool) -> Iterator[Display]:
+    """A function that shows windows: as JSON, in a live table on a terminal, or in lines."""
+    console = Console(highlight=False, soft_wrap=True, markup=False)
+    if as_json:
+        yield lambda windows: _print_windows(status, windows)
+        return
+    if not console.is_terminal:
+
+        def print_lines(windows: list[Window]) -> None:
+            for window in windows:
+                typer.echo(status.line(window))
+                sys.stdout.flush()
+
+        yield print_lines
+        return
+    shown = time.monotonic()
+    with Live(status.table(), console=console, auto_refresh=False, transient=True) as live:
+
+        def refresh(windows: list[Window]) -> None:
+            nonlocal shown
+            if windows or time.monotonic() - shown >= REFRESH_SECONDS:
+                live.update(status.table(), refresh=True)
+                shown = time.monotonic()
+
+        yield refresh
+
+
+def _print_windows(status: Status, windows: list[Window]) -> None:
+    for window in windows:
+        measured = {"end": window.end, **_by_slice(window.measured)}
+        typer.echo(json.dumps({"kind": "window", **status.as_dict(), "window": measured}))
+        sys.stdout.flush()
+
+
+def _by_slice(measured: dict[str, Measured]) -> dict[str, Any]:
+    return {name: one._asdict() for name, one in measured.items()}
+
+
+def _metric(measured: Measured) -> str:
+    if measured.auc is not None:
+        loss = "" if measured.log_loss is None else f", log loss {measured.log_loss:.4f}"
+        return f"AUC {measured.auc:.4f}{loss}"
+    return "nothing" if measured.mse is None else f"MSE {measured.mse:.4f}"
+
+
+def _resident() -> dict[str, int]:
+    """The resident set size, with and without mapped files; its peak where /proc does not exist."""
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        _, resident, files, *_ = map(int, statm.read_text().split())
+        page = os.sysconf("SC_PAGE_SIZE")
+        return {"resident": resident * page, "anonymous": (resident - files) * page}
+    try:
+        import resource
+    except ImportError:  # Windows
+        return {}
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    most *= 1 if sys.platform == "darwin" else 1024
+    return {"resident": most, "anonymous": most}

@@ -16,8 +16,15 @@ from celrec.data.columns import Table
 from celrec.data.id_map import Ids
 from celrec.data.split import Split
 from celrec.errors import CelrecError
-from celrec.estimator.events import EventTable, Names, OneOrMany, requested_ids
-from celrec.estimator.learning import Fitted, evaluate, learn_events
+from celrec.estimator.learning import (
+    EventTable,
+    Fitted,
+    Names,
+    OneOrMany,
+    evaluate,
+    learn_events,
+    requested_ids,
+)
 from celrec.evaluation.comparison import training_result
 from celrec.inference.explanation import Explainer, Explanation, Id, cluster_summary
 from celrec.inference.top_items import TopItems

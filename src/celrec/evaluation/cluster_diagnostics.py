@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from celrec.cel.split_scores import eigenvalue_ratio
+from celrec.cel.split import eigenvalue_ratio
 from celrec.data.interactions import Interactions
 from celrec.errors import CelrecError
 from celrec.offline.factorisation_solver import DotProductEvidence

@@ -26,8 +26,7 @@ from celrec.offline.pair_statistics import make_pair_statistics
 from celrec.offline.solver import Solver
 from celrec.recommender.model import Model
 from celrec.recommender.vectors import Materialised
-from celrec.runtime.communicator import LOCAL, Communicator
-from celrec.runtime.partition import WHOLE, Partition
+from celrec.runtime.communicator import LOCAL, WHOLE, Communicator, Partition
 
 _CANDIDATES = 128  # that are judged in one pass over the interactions
 

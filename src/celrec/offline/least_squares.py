@@ -17,8 +17,7 @@ from celrec.offline.factorisation_solver import FactorisationSolver
 from celrec.offline.row_solvers import solve_rows
 from celrec.recommender.model import Model
 from celrec.recommender.vectors import Materialised
-from celrec.runtime.communicator import LOCAL, Communicator
-from celrec.runtime.partition import WHOLE, Partition
+from celrec.runtime.communicator import LOCAL, WHOLE, Communicator, Partition
 
 _BATCH = 1 << 22  # numbers in the matrices of one batch of rows
 _LEAST_NOISE = 1e-6  # of the variance of the targets, so that a perfect fit can be solved for

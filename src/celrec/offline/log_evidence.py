@@ -15,8 +15,7 @@ from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.recommender.batch import Batch
 from celrec.recommender.model import Model
-from celrec.runtime.communicator import LOCAL, Communicator
-from celrec.runtime.partition import Partition
+from celrec.runtime.communicator import LOCAL, Communicator, Partition
 
 _SAMPLES = 4096
 

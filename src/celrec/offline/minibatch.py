@@ -26,8 +26,7 @@ from celrec.offline.solver import Solver
 from celrec.recommender.batch import Batch
 from celrec.recommender.model import Model
 from celrec.recommender.negatives import Negatives
-from celrec.runtime.communicator import LOCAL, Communicator
-from celrec.runtime.partition import Partition
+from celrec.runtime.communicator import LOCAL, Communicator, Partition
 
 _LEAST_BATCHES = 4  # in a round
 _AVERAGE = "average"  # beside an optimiser's own state, so that a split copies its row too

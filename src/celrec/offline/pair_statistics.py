@@ -16,8 +16,7 @@ from celrec.embeddings.embedding import SharedRows
 from celrec.embeddings.full import FullEmbedding
 from celrec.offline.kernels import column_slopes, normal_equations, row_errors, stable_order
 from celrec.offline.samples import Pairs
-from celrec.runtime.communicator import LOCAL, Communicator
-from celrec.runtime.partition import WHOLE
+from celrec.runtime.communicator import LOCAL, WHOLE, Communicator
 
 
 class PairStatistics(ABC):

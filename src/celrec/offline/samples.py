@@ -16,8 +16,7 @@ from celrec.models.losses import LOSSES
 from celrec.offline.kernels import stable_order
 from celrec.recommender.batch import Batch
 from celrec.recommender.model import Model
-from celrec.runtime.communicator import Communicator
-from celrec.runtime.partition import Partition
+from celrec.runtime.communicator import Communicator, Partition
 
 
 class Pairs:

@@ -33,8 +33,7 @@ from celrec.offline.posterior_clusters import PosteriorClusters
 from celrec.offline.solver import Solver, ValidationRecord
 from celrec.offline.tree_admm import TreeAdmm
 from celrec.recommender.model import Model
-from celrec.runtime.communicator import LOCAL, Communicator
-from celrec.runtime.partition import Partition
+from celrec.runtime.communicator import LOCAL, Communicator, Partition
 
 
 class OfflineTraining:

@@ -21,8 +21,7 @@ from celrec.errors import CelrecError
 from celrec.online.hard_clusters import HardClusterTrainer
 from celrec.online.latest_evidence import RecentEvents
 from celrec.online.mixtures import MixtureTrainer
-from celrec.online.personal import PersonalTableTrainer
-from celrec.online.plain_tables import ComposedTableTrainer, RowTableTrainer
+from celrec.online.plain_tables import ComposedTableTrainer, PersonalTableTrainer, RowTableTrainer
 from celrec.online.table_trainer import TableTrainer
 from celrec.online.trainer import OnlineTrainer
 from celrec.recommender.model import Model

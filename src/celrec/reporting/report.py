@@ -18,12 +18,19 @@ from celrec.reporting.compared_models import (
     recommending,
     value_of,
 )
-from celrec.reporting.contents import METRICS, Contents, cards, cluster_views, lead
+from celrec.reporting.contents import (
+    METRICS,
+    Contents,
+    RunComparison,
+    Watched,
+    cards,
+    cluster_views,
+    lead,
+    unwatched,
+)
 from celrec.reporting.evaluator import BEST, Evaluator, Recommend
-from celrec.reporting.frequency import Frequency, frequency_picture
+from celrec.reporting.frequency import Frequency, frequency_picture, memory_picture
 from celrec.reporting.learning_picture import stage_words
-from celrec.reporting.memory import memory_picture
-from celrec.reporting.run_comparison import RunComparison, Watched, unwatched
 from celrec.reporting.tree_picture import view_words
 from celrec.reporting.wording import figure, headline, method_name, plan_words, size, times, whole
 from celrec.runs.run_folder import load_run

@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from celrec.testing import gradient_checks, lookup_checks, state_checks
+from celrec.testing import gradient_checks, state_checks
 from celrec.testing.tables import Factory
 
 
@@ -76,10 +76,10 @@ def check_embedding(
 
 def _requirements(exact_row_gradients: bool, capture: bool) -> dict[str, Callable[[Factory], None]]:
     requirements: dict[str, Callable[[Factory], None]] = {
-        "ids of any shape and integer type have vectors": lookup_checks.shapes,
-        "vectors have the requested dtype": lookup_checks.float_types,
-        "any integer has a finite vector, in training and serving": lookup_checks.unseen,
-        "the seed of torch determines the vectors": lookup_checks.seed,
+        "ids of any shape and integer type have vectors": gradient_checks.shapes,
+        "vectors have the requested dtype": gradient_checks.float_types,
+        "any integer has a finite vector, in training and serving": gradient_checks.unseen,
+        "the seed of torch determines the vectors": gradient_checks.seed,
         "gradients are right": partial(gradient_checks.gradients, exact=exact_row_gradients),
         "vectors can be learned": gradient_checks.descent,
         "padding is zero and takes no gradient": gradient_checks.padding,
@@ -96,8 +96,10 @@ def _requirements(exact_row_gradients: bool, capture: bool) -> dict[str, Callabl
         "keep() drops the other ids only, or raises an error": state_checks.dropping,
     }
     if capture:
-        requirements["exported code gives the same vectors"] = lookup_checks.exported
-        requirements["compiled code gives the same vectors and gradients"] = lookup_checks.compiled
+        requirements["exported code gives the same vectors"] = gradient_checks.exported
+        requirements["compiled code gives the same vectors and gradients"] = (
+            gradient_checks.compiled
+        )
     requirements["a fresh table loads the state of one that has grown"] = state_checks.grown_state
     return requirements
 
