@@ -21,16 +21,15 @@ Objective: TypeAlias = Callable[[Any], Tensor]
 
 
 class AutogradEvidence(Evidence):
-    """Evidence from an objective and batches alone.
+    """Evidence from an objective and batches, for any model.
 
-    The objective is called with the table's vectors replaced: by leaves that
-    collect each id's gradient, or by the row of another cluster. A sample counts for
-    one id: that of the first lookup whose shape is that of the losses, axes of length
-    one aside. Lookups of other ids, such as a history or a negative sample, stay as
-    they are.
+    The objective is called with the table's vectors replaced: by leaves that collect each id's
+    gradient, or by the row of another cluster. A sample counts for one id: that of the first
+    lookup with the shape of the losses, except for axes of length one. Other lookups, such as of
+    a history or a negative sample, do not change.
 
-    The batches are `data`, if given, else the latest `window` observed ones. The
-    `model`, if given, is in evaluation mode meanwhile.
+    The batches are `data`, or else the latest `window` observed ones. The `model`, if given, is
+    put into evaluation mode meanwhile.
     """
 
     def __init__(
@@ -235,13 +234,10 @@ def _ids_of_samples(looked_up: list[Tensor], losses: Tensor) -> Tensor:
 class BagEvidence(AutogradEvidence):
     """Evidence for a table whose ids come in bags, one bag a sample.
 
-    A sample counts once for every id in its bag, the others being left as they are:
-    the gradient of an id is that of the loss at its vector alone, and its loss under
-    another row is that of the sample if all its places in the bag had that row. The
-    ids are those of the first lookup with as many bags as losses.
-
-    Sums over ids count a sample as often as it has ids; the interaction of ids of one
-    bag that move at the same time is not taken into account.
+    A sample counts once for each id in its bag: the gradient of an id is that of the loss at its
+    vector, and its loss under another row is that of the sample with this row in all its places,
+    while other ids do not change. The ids are those of the first lookup with as many bags as
+    losses. Interactions of ids of one bag that move at the same time are neglected.
     """
 
     def __init__(

@@ -20,11 +20,9 @@ def learned_clusters(
 ) -> tuple[Tensor, Tensor]:
     """The cluster of each vector and the row of each cluster, by the steps of CEL.
 
-    The loss is the squared error of rows in the place of vectors,
-    Σ_j n_j ‖v_j − B(j)‖² with n_j the interactions of id j, so that its gradient is
-    the deviation n_j (v_j − B(j)). Clusters with the highest loss are split by GPCA of
-    these, members are reassigned to the nearest row, and a row is the mean of its
-    members. With twice as many clusters the loss is never higher.
+    The loss is Σ_j n_j ‖v_j − B(j)‖² with n_j the interactions of id j, so its gradient is the
+    deviation n_j (v_j − B(j)). Clusters with the highest loss are split by GPCA, members are
+    reassigned to the nearest row, and a row is the mean of its members.
 
     >>> vectors = torch.tensor([[0.0], [0.1], [5.0], [5.1], [9.0]])
     >>> assignment, rows = learned_clusters(vectors, 3)

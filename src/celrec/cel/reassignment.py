@@ -28,12 +28,11 @@ def best_columns(losses: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """argmin_k of each member's loss under the row of cluster k, with rules of caution.
+    """Moves each member to the cluster whose row has the least loss: argmin_k.
 
-    A member moves only if that lowers its loss, by more than `margin` per
-    interaction; ties stay. It stays in any case with probability `keep`, and if
-    it has fewer than `evidence` interactions. No cluster is left empty: the
-    former member that gains least goes back. So the total loss never rises.
+    A member moves only if its loss falls by more than `margin` per interaction; ties stay. It
+    stays with probability `keep`, and with fewer than `evidence` interactions. No cluster becomes
+    empty: the former member that gains least goes back. So the total loss never rises.
 
     >>> losses = torch.tensor([[1.0, 0.5], [1.0, 2.0], [3.0, 3.0]])
     >>> rule = Reassignment(keep=0.0)
@@ -139,8 +138,7 @@ def choose_unseen(table: ClusteredEmbedding) -> None:
 def join_unseen(table: ClusteredEmbedding, strangers: Tensor) -> None:
     """Move ids without interactions (a mask) to the cluster of unseen ids.
 
-    Else they would stay wherever the splits of others have left them. A cluster without other
-    members keeps them.
+    A cluster without other members keeps them.
     """
     assignment = table.assignment[:-1].long()
     others = torch.bincount(assignment[~strangers], minlength=table.num_clusters)
@@ -176,10 +174,9 @@ def nearest_pair(
 
 @torch.no_grad()
 def merge_while(table: ClusteredEmbedding, metric: Tensor, acceptable: Callable[[], bool]) -> int:
-    """Merge the nearest pair of clusters as long as the result is `acceptable`.
+    """Merge the nearest pair of clusters while the result is `acceptable`; the number of merges.
 
-    The merged row is the mean of the two, weighted by members. The first merge that is not
-    acceptable is undone. Gives the number of merges.
+    The merged row is the mean, weighted by members. An unacceptable merge is undone.
     """
     merges = 0
     while table.num_clusters > 1:

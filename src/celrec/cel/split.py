@@ -96,12 +96,9 @@ def first_component(rows: Tensor, partition: Partition = WHOLE) -> Tensor:
 def eigenvalue_ratio(gradients: Tensor, *, normalise: bool = True) -> float:
     """λ₁/λ₂, the largest eigenvalue of GᵀG over the second largest, in double precision.
 
-    The rows of G are the gradients of a cluster's members. With `normalise` their mean is
-    subtracted first, as GPCA does by default; without it, G is taken as it is.
-
-    A second eigenvalue that is 0 up to rounding, or missing where there is one dimension only,
-    gives infinity. If the first is 0 too, since all rows are equal (0 without `normalise`), the
-    ratio is NaN.
+    The rows of G are the gradients of a cluster's members; with `normalise` their mean is
+    subtracted, as GPCA does by default. The ratio is infinite if the second eigenvalue is missing
+    or 0 up to rounding, and NaN if the first is 0 too.
 
     >>> eigenvalue_ratio(torch.tensor([[3.0, 0.0], [-3.0, 0.0], [0.0, 1.0], [0.0, -1.0]]))
     9.0

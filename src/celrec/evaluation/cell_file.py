@@ -16,12 +16,11 @@ _BEGIN = b'{"cell": '
 
 
 class CellFile:
-    """What was found for each cell of an experiment: a line of a file for each.
+    """The results of the cells of an experiment, one line of a file each.
 
-    A cell is what the experiment is told, as JSON. It is written when it is finished, so
-    that what was interrupted can go on where it was; a line that a crash cut off is as if it
-    were not there. Without a path, cells are kept in memory only. `defaults` are what older
-    cells did not say yet.
+    A cell is the settings of one training, as JSON. Its line is written when it is finished, so
+    that an interrupted experiment can be resumed; a partial last line is ignored. Without a path,
+    cells are in memory only. `defaults` are settings that older cells lack.
 
     >>> from tempfile import mkdtemp
     >>> path = Path(mkdtemp(), "cells.jsonl")

@@ -181,10 +181,8 @@ def _genre_entropy(genres: pl.Series, clusters: NDArray[np.int64]) -> float | No
 def diagnose(model: Model, log: Interactions) -> dict[str, Any]:
     """The `ClusterDiagnostics` of the items' rows, and the median eigenvalue ratio.
 
-    Rows that ids have alone count as clusters too. The ratio is that of the
-    gradients in each row that is shared by more ids than it has dimensions: with
-    fewer, something always stands out. Rows whose ids pull in one direction only,
-    or not at all, have none. None if there are no such rows, and for networks.
+    Private rows count as clusters too. The ratio is over rows shared by more ids than dimensions;
+    it does not exist for rows with gradients in one direction only, and for networks.
     """
     table = model.item_rows
     everyone = torch.arange(table.num_embeddings)
@@ -218,9 +216,8 @@ def adjusted_rand_index(first: ArrayLike, second: ArrayLike) -> float:
 
         ARI = (c − a·b/t) / ((a + b)/2 − a·b/t)
 
-    It is 1 for equal partitions, those with one cluster alone or with none but
-    singletons included, and 0 in expectation for independent ones. Pairs are
-    counted exactly, at any n.
+    It is 1 for equal partitions, also trivial ones, and 0 in expectation for independent ones.
+    Pairs are counted exactly, for any n.
 
     >>> adjusted_rand_index([0, 0, 1, 1], [7, 7, 3, 3])
     1.0

@@ -29,11 +29,10 @@ from celrec.recommender.negatives import Negatives
 def measure(
     model: Model, plan: Plan, log: Interactions, item_counts: NDArray[np.int64]
 ) -> dict[str, float | None]:
-    """The `Accuracy`, as far as it means something for what the plan asks for.
+    """The `Accuracy` of a model, with the metrics that its plan allows.
 
-    Trained on what happened only, each row is compared with one more, of an item drawn at
-    random that the user has not in `log`: AUC tells how often the right one wins, and there is
-    no squared error. With two tasks, `conversion_auc` is that of the conversions.
+    For implicit feedback, each row is compared with a negative sample: there is an AUC, and no
+    squared error. With two tasks, `conversion_auc` is the AUC of the conversions.
     """
     if plan.only_positive:
         log = Negatives(log).beside(log, plan.seed)
@@ -61,10 +60,7 @@ def train_and_measure(
 
 
 def outcome(fitted: Fit, split: Split, plan: Plan, seconds: float) -> dict[str, Any]:
-    """What a trained model reaches on the test part, and what its compressed tables take.
-
-    As JSON: `test` is what `measure` gives, sizes are in bytes, `ticks` are those of `Traits`.
-    """
+    """The test metrics of a trained model and the bytes of its compressed tables, for JSON."""
     model, counts = fitted.model, split.train_and_valid().item_counts
     sides = [s for s, shared in zip(("users", "items"), SIDES[plan.side], strict=True) if shared]
     tables = [model.whole_tables[side] for side in sides]
@@ -132,12 +128,11 @@ class ComparisonRow:
 
 
 class Comparison:
-    """Every method at every compression on every fold; what is finished is kept at once.
+    """Every method at every compression on every fold.
 
-    With `path`, each finished cell becomes a line of that file, and cells that it holds are
-    not trained again: what was interrupted goes on where it was. Each method is given the same
-    trials: the strength of its penalties is chosen on validation data among `penalties`, if
-    there are any; how long to train is chosen so in any case.
+    With `path`, finished cells are lines of that file and not trained again, so an interrupted
+    comparison can be resumed. All methods have the same hyperparameter search: the strength of
+    regularisation among `penalties`, if there are any, and early stopping.
 
     >>> import celrec
     >>> log = celrec.Planted(rows=2000, users=30, items=40, item_clusters=4).interactions()
@@ -309,11 +304,10 @@ def _known_mean(values: list[float | None]) -> float | None:
 
 
 def training_result(fitted: Fit, plan: Plan, split: Split, seconds: float) -> dict[str, Any]:
-    """What a run folder notes of training, ready for JSON.
+    """The result of training for a run folder, as JSON.
 
-    Errors on test data, where there are any, and on validation data, rows and steps, bytes in
-    serving and in training, seconds, why there are as many clusters as there are, and how good
-    these are.
+    Errors on test and validation data, rows, steps, bytes in serving and training, seconds, the
+    reason for the number of clusters, and their diagnostics.
     """
     model, learned = fitted.model, split.train_and_valid()
     tables = model.whole_tables

@@ -40,12 +40,11 @@ class Window(NamedTuple):
 
 
 class Prequential:
-    """Measures what was predicted before it was learned, by window and overall.
+    """Metrics of predictions before learning, by window and overall.
 
-    An event is cold if its user or its item had at most `cold` events before its batch, since
-    the prediction was made before that. Squared errors and log losses are summed. The overall
-    AUC is the mean of those of the windows, each with the weight of its events: so scores are
-    only compared with others of their time, and nothing but sums has to be kept.
+    An event is cold if its user or item had at most `cold` events before its batch. The overall AUC
+    is the mean over windows, weighted by events: scores are compared within a window only, and
+    only sums are stored.
 
     >>> learned = Learned(np.array([0.9, 0.2, 0.6], np.float32), np.array([1, 0, 0], np.float32),
     ...                   user_events=np.array([0, 9, 9]), item_events=np.array([9, 9, 9]))

@@ -25,10 +25,9 @@ _SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 @dataclass(frozen=True, slots=True)
 class IdleTime:
-    """So many events of the stream, or so much time by the timestamps of its events.
+    """A number of events of the stream, or a time by the timestamps of its events.
 
-    Those are numbers of which `ticks_per_second` tells the unit. Dates are microseconds since
-    1970, and are taken for such from March 1973 on.
+    `ticks_per_second` infers the unit of timestamps; dates are microseconds since 1970.
 
     >>> IdleTime.parse("1000000"), str(IdleTime.parse("90d"))
     (IdleTime(length=1000000, unit=None), '90d')
@@ -54,7 +53,7 @@ class IdleTime:
         return f"{self.length}{self.unit or ''}"
 
     def begin(self, now: int) -> int:
-        """When a silence began that is as long by now, in timestamps or numbers of events.
+        """The start of an idle time that ends now, in timestamps or numbers of events.
 
         >>> IdleTime(2, "m").begin(1_600_000_000_000)  # in milliseconds
         1599999880000
@@ -71,31 +70,29 @@ def _unclear(value: str) -> CelrecError:
     )
 
 
-_LEAST = 10_000  # events between two looks: to learn these takes far longer than to look at few ids
-_HEARD = 101  # timestamps that tell the time
+_LEAST = 10_000  # events between two searches, so that these take little of the time
+_LATEST = 101  # timestamps whose median is the current time
 
 
 class Eviction:
-    """Now and then looks for ids that have been silent for longer than `after`, and drops them.
+    """Evicts ids that have been idle for longer than `after`.
 
-    To look and to drop takes time for all ids. So it is done after the batch by which as many
-    events have come since the last look as ids were left then, and 10,000 at least: that is some
-    constant time for each event, and depends on nothing but the events and their batches.
+    A search takes time for all ids. So it is done after as many events as ids remained in the last
+    one, at least 10,000: that is constant time per event, and deterministic.
 
-    The time is the median of the latest 101 timestamps, and no event counts as later than it:
-    so a few wrong clocks make nobody silent, and nobody heard of for ever.
+    The current time is the median of the latest 101 timestamps, and no event counts as later, so
+    a few wrong clocks do no harm.
     """
 
     def __init__(self, after: IdleTime | None = None) -> None:
-        """None: nobody is dropped."""
         self.after = after
         self.dropped: dict[str, int] = {}
-        """How many ids were dropped so far, by table."""
+        """The number of evicted ids, by table."""
         self._next = _LEAST
         self._heard = np.empty(0, np.int64)
 
     def check(self, model: Model, embedding: str) -> None:
-        """Complain if ids are to be dropped and a table of the model cannot do that."""
+        """Raise an error if ids are evicted and a table of the model does not support it."""
         if self.after is None:
             return
         for table in model.whole_tables.values():
@@ -107,10 +104,7 @@ class Eviction:
                 )
 
     def moments(self, events: pl.DataFrame, before: int) -> NDArray[np.int64] | None:
-        """When each of the next events happened; `before` is how many there were before them.
-
-        None if nobody asks for it.
-        """
+        """The moment of each of the next events, after `before` events; None without eviction."""
         if self.after is None or not len(events):
             return None
         if self.after.unit is None:
@@ -121,22 +115,21 @@ class Eviction:
                 "their column (--timestamp-column), or give a number of events"
             )
         times: NDArray[np.int64] = events.get_column("timestamp").to_numpy()
-        self._heard = np.concatenate([self._heard, times[-_HEARD:]])[-_HEARD:]
+        self._heard = np.concatenate([self._heard, times[-_LATEST:]])[-_LATEST:]
         moments: NDArray[np.int64] = np.minimum(times, self._time())
         return moments
 
     @property
     def now(self) -> int | None:
-        """The time that it goes by; None if it does not go by one, or has heard of none yet."""
+        """The current time; None before the first timestamp."""
         return self._time() if len(self._heard) else None
 
     def look(
         self, tables: Mapping[str, KnownIds], trainer: OnlineTrainer, events: int
     ) -> dict[str, NDArray[np.int64]]:
-        """Drop those who have been silent for too long, if it is time to look for them.
+        """Evict idle ids, if a search is due after this number of `events`.
 
-        So many `events` have come, those that were drawn for training not counted.
-        Gives who is left, by their old numbers, of the tables that have lost somebody.
+        Returns the remaining ids, by their old numbers, of the tables that have changed.
         """
         kept: dict[str, NDArray[np.int64]] = {}
         if self.after is None or events < self._next:
@@ -155,7 +148,7 @@ class Eviction:
         return kept
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is needed to go on, but for the moments of the ids."""
+        """The state, except for the moments of ids."""
         if self.after is None:
             return {}
         return {
@@ -167,7 +160,7 @@ class Eviction:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Eviction:
-        """What `state_dict` was taken of."""
+        """The eviction of a `state_dict`."""
         if not state:
             return cls()
         made = cls(IdleTime.parse(state["after"]))

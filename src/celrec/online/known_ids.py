@@ -1,4 +1,4 @@
-"""The ids of a stream's tables, and the events that the loss can use."""
+"""The known ids of a stream, and the events that fit the loss."""
 
 from __future__ import annotations
 
@@ -29,10 +29,9 @@ _INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
 
 
 class KnownIds:
-    """Original ids and their numbers, how many events each has had, and the sum of its targets.
+    """Original ids with their numbers, their counts of events and sums of targets.
 
-    If `moments` are given, also when each was heard of last. What is beyond the budget of a `room`
-    lies in files.
+    With `moments`, also the time of the last event of each id.
 
     >>> shops = KnownIds()
     >>> numbers = shops.numbers(pl.Series(["north", None, "north"]))
@@ -58,7 +57,7 @@ class KnownIds:
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """How many events each id has had."""
+        """The number of events of each id."""
         return self._counts.first(len(self.ids))
 
     @property
@@ -68,16 +67,16 @@ class KnownIds:
 
     @property
     def moments(self) -> NDArray[np.int64] | None:
-        """The moment of the last event of each id, where moments are kept."""
+        """The moment of the last event of each id, if moments are stored."""
         return None if self._moments is None else self._moments.first(len(self.ids))
 
     @property
     def nbytes(self) -> int:
-        """Bytes held."""
+        """Bytes of all arrays."""
         return self.ids.nbytes + sum(rows.nbytes for rows in self._all())
 
     def numbers(self, values: pl.Series) -> NDArray[np.int64]:
-        """The number of each id, UNSEEN for null; those not yet known get the next free ones."""
+        """The number of each id, UNSEEN for null; new ids get the next numbers."""
         if values.null_count():
             numbers = np.full(len(values), UNSEEN, np.int64)
             numbers[values.is_not_null().to_numpy()] = self.ids.extend(values.drop_nulls())
@@ -96,7 +95,7 @@ class KnownIds:
         return both if self._moments is None else (*both, self._moments)
 
     def counts_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many events these have had, none where there is no id."""
+        """The number of events of these ids, 0 for UNSEEN."""
         known = numbers > UNSEEN
         counts = np.zeros(len(numbers), np.int64)
         counts[known] = self._counts.flat[numbers[known]]
@@ -108,7 +107,7 @@ class KnownIds:
         targets: NDArray[np.float32],
         moments: NDArray[np.int64] | None = None,
     ) -> None:
-        """Take notice of events, and of their moments where those are kept."""
+        """Count events, and record their moments if these are stored."""
         known = numbers > UNSEEN
         np.add.at(self._counts.flat, numbers[known], 1)
         np.add.at(self._sums.flat, numbers[known], targets[known].astype(np.float64))
@@ -116,13 +115,13 @@ class KnownIds:
             np.maximum.at(self._moments.flat, numbers[known], moments[known])
 
     def heard_since(self, moment: int) -> NDArray[np.int64]:
-        """Those whose last event was at that moment or later; all where moments are not kept."""
+        """The ids with an event at this moment or later; all if moments are not stored."""
         if self.moments is None:
             return np.arange(len(self.ids))
         return np.flatnonzero(self.moments >= moment)
 
     def keep(self, numbers: NDArray[np.int64]) -> None:
-        """Let only these remain, which ascend, numbered anew in this order."""
+        """Keep only these ids, given in ascending order and renumbered."""
         for rows in self._all():
             rows.keep(numbers)
         self.ids.keep(numbers)
@@ -141,10 +140,7 @@ _CHUNK = 1 << 16
 
 
 def id_tables(log: Interactions, model: Model) -> dict[str, pl.DataFrame]:
-    """The `ids_table` of users, items and further columns, by the log that a model learned from.
-
-    Those of items and users have titles where the log knows any.
-    """
+    """The `ids_table` of each table of a model that was trained on `log`, with titles."""
     rows = model.tables
     tables = {
         "users": _table_of(log, log.user_ids, log.user, rows["users"], log.user_features),
@@ -159,10 +155,7 @@ def id_tables(log: Interactions, model: Model) -> dict[str, pl.DataFrame]:
 def ids_table(
     ids: pl.Series, counts: NDArray[np.int64], sums: NDArray[np.float64], table: Embedding
 ) -> pl.DataFrame:
-    """Original ids in dense order, and what there is to say of each.
-
-    Given how many interactions each has, and the sums of their targets.
-    """
+    """Original ids in dense order, with interactions, mean targets and clusters."""
     columns = {
         "id": ids,
         "interactions": counts,
@@ -200,7 +193,7 @@ def _table_of(
 
 
 class FittingEvents(NamedTuple):
-    """Those of some events whose targets suit the loss, and all others.
+    """The events with targets that fit the loss, and the other ones.
 
     >>> plan = Plan(embedding="cel-lite", model="mf", loss="cross-entropy", positive=4)
     >>> FittingEvents.of(pl.DataFrame({"target": [5.0, 2.0]}), plan, learned=0).targets
@@ -209,16 +202,16 @@ class FittingEvents(NamedTuple):
 
     frame: pl.DataFrame
     targets: NDArray[np.float32]
-    """What the loss is told."""
+    """The targets for the loss."""
     unfit: list[Rejected]
 
     @classmethod
     def of(cls, frame: pl.DataFrame, plan: Plan, learned: int) -> FittingEvents:
-        """For cross-entropy, targets are conversions, or 0 or 1. Beside negatives, what did not
-        happen (no conversion, or a target of 0) is passed over.
+        """For cross-entropy, targets are conversions, or 0 or 1. With negative sampling, events
+        without a conversion, or with target 0, are skipped.
 
-        `learned` is how many events were learned before. If none of the first events fits,
-        the plan is wrong and not the events.
+        `learned` is the number of earlier events. If none of the first events fits, the plan is
+        wrong.
         """
         targets = frame.get_column("target").cast(pl.Float32).to_numpy(writable=True)
         if plan.negatives:

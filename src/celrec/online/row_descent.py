@@ -56,11 +56,10 @@ def descend_rows(
     adaptive: bool,
     least: float,
 ) -> np.float32:
-    """One step of gradient descent or AdaGrad for some rows, all different.
+    """One step of gradient descent or AdaGrad for distinct rows.
 
-    What is returned means nothing: it stands for having looked at all rows once. Memory answers
-    several questions at a time if none waits for the answer to another, which halves the time
-    where a table is too large for a cache.
+    The result only keeps the first loop from being optimised away: it prefetches all rows, which
+    halves the time if the table is larger than the cache.
     """
     early = np.float32(0)
     for event in range(len(rows)):
@@ -83,7 +82,7 @@ _FLOAT32 = np.dtype(np.float32)
 
 
 class RowDescent:
-    """Steps for rows of one table, in time that does not depend on how many it has.
+    """Gradient steps for some rows of a table, in time independent of its size.
 
     With g the mean of the gradients at a row over the batch, and of l2·row,
 
@@ -109,11 +108,11 @@ class RowDescent:
         self._follow()
 
     def _follow(self) -> None:
-        """Take up a table that has grown, or has had its numbers put elsewhere."""
+        """Follow a table that has grown or moved in memory."""
         rows = self._table.detach().numpy()
         if rows.dtype != np.float32:
             raise CelrecError(f"weight must be of float32, not {rows.dtype}")
-        self._weight = rows  # first: what it was before takes much room, where a table is large
+        self._weight = rows  # first, to release the old memory
         if self._adaptive:
             self._fit_squares(len(self._squares), len(rows))
         del self._place  # a view would keep it from growing in place
@@ -122,7 +121,7 @@ class RowDescent:
         self._place.fill(-1)
 
     def _fit_squares(self, known: int, rows: int) -> None:
-        """Have so many rows of sums, of which the first are known."""
+        """Resize the sums to `rows` rows, of which the first `known` stay."""
         self._squares = self._squares[:0].copy()  # a view would keep them from growing in place
         self._square_rows.grow(rows)
         self._squares = self._square_rows.first(rows)
@@ -130,12 +129,12 @@ class RowDescent:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held beside the table."""
+        """Bytes in addition to the table."""
         self._follow_if_moved()
         return self._squares.nbytes + self._place.nbytes
 
     def step(self, rows: Tensor, gradients: Tensor) -> None:
-        """One step for a batch of lookups: the row of each, and the gradient at it."""
+        """One step for a batch of lookups, given their rows and gradients."""
         self._follow_if_moved()
         count = len(rows)
         touched, counts = np.empty(count, np.int64), np.empty(count, np.float32)
@@ -147,7 +146,7 @@ class RowDescent:
         self.descend(touched[:different], sums[:different])
 
     def descend(self, rows: Any, gradients: Any) -> None:
-        """One step for rows that are all different."""
+        """One step for distinct rows."""
         self._follow_if_moved()
         how = self._how
         descend_rows(
@@ -167,14 +166,14 @@ class RowDescent:
             self._follow()
 
     def copy(self, rows: Iterable[int], new: Iterable[int]) -> None:
-        """Let new rows have the state of others, one after the other."""
+        """Copy the state of `rows` to `new` rows, one after the other."""
         self._follow_if_moved()
         if len(self._squares):
             for known, other in zip(rows, new, strict=True):
                 self._squares[other] = self._squares[known]
 
     def keep(self, rows: NDArray[np.int64]) -> None:
-        """Take up that what were these rows are the first ones of the table now."""
+        """Keep the state of these rows, which are the first ones of the table now."""
         if self._adaptive:
             before, self._square_rows = self._squares, self._fresh(len(rows))
             self._squares = self._square_rows.first(len(rows))

@@ -25,9 +25,8 @@ from celrec.recommender.model import Model
 def personalise(model: Model, log: Interactions, above: int = 0) -> Model:
     """A copy of `model` where ids with more than `above` interactions have rows of their own.
 
-    These ids leave their cluster with a copy of its row, so predictions stay the same. If the
-    copy is trained further, solvers draw the new rows towards the rows that they were copied
-    from.
+    They get a copy of the row of their cluster, so predictions stay the same. In further training
+    solvers draw the new rows towards these rows.
     """
     if above < 0:
         raise CelrecError(f"above must not be negative, not {above}")
@@ -52,11 +51,10 @@ def _mixed(table: Embedding, warm: torch.Tensor) -> Embedding:
 
 @torch.no_grad()
 def merge_similar(model: Model, log: Interactions, side: str, tolerance: float) -> int:
-    """Merge clusters as long as the error on `log` stays within `tolerance` of what it was.
+    """Merge clusters while the error on `log` rises by at most `tolerance`; the number of merges.
 
-    The pair whose rows predict most alike is merged first: the distance between
-    rows b and b′ is (b − b′)ᵀ·E[a·aᵀ]·(b − b′) over the rows a of the other side,
-    and the merged row is the mean, weighted by members. Gives the number of merges.
+    The nearest pair is merged first, by the distance (b − b′)ᵀ·E[a·aᵀ]·(b − b′) over the rows a of
+    the partner table; the merged row is the mean, weighted by members.
     """
     tables = model.user_rows, model.item_rows
     other, table = tables if side == "items" else tables[::-1]
@@ -117,9 +115,9 @@ def split_tree(model: Model, side: str) -> NDArray[np.int64] | None:
 
 
 def row_weights(model: Model, side: str, number: int, *, least: float = 0.01) -> dict[int, float]:
-    """The weights of the rows that the vector of an id is a mixture of, largest first.
+    """The weights of at least `least` of the rows that an id mixes, largest first.
 
-    Weights below `least` are left out. Empty for tables that do not mix rows.
+    Empty for tables that do not mix rows.
 
     >>> from celrec.recommender.model import Model
     >>> from celrec.embeddings.full import FullEmbedding

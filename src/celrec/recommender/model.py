@@ -44,13 +44,11 @@ class Biases(NamedTuple):
 class Model(nn.Module):
     """A recommender: tables turn ids into vectors, an interaction model scores the vectors.
 
-    Matrix factorisation is a model with a dot product, and needs no more than the two tables:
-    y = a_user · b_item, or with biases y = μ + b_user + b_item + a_user · b_item. A bias is the
-    last number of a vector: a column of the row, or where rows are shared and biases are not,
-    a table of its own (`BiasedEmbedding`). Networks may have features of users and items,
-    tables for ids in further columns of the log, whose vectors stand beside those of the
-    features, and a history of the user's last `history_length` items, whose vectors are those
-    of the item table.
+    Matrix factorisation is a model with a dot product: y = a_user · b_item, or with biases
+    y = μ + b_user + b_item + a_user · b_item. A bias is the last number of a vector: a column of
+    the row, or where rows are shared and biases are not, of a table of biases (`BiasedEmbedding`).
+    Networks may also read features, vectors of ids in further columns of the log, and a history of
+    the user's last `history_length` items.
 
     >>> from celrec.embeddings.full import FullEmbedding
     >>> model = Model(FullEmbedding(3, 4), FullEmbedding(5, 4))
@@ -96,7 +94,7 @@ class Model(nn.Module):
         # In a dictionary, since views are not part of the state.
         self._views: dict[str, Materialised] = {}
         self.frozen_columns: dict[str, int] = {}
-        """Tables whose clusters are not trained, and how many leading columns of their rows."""
+        """Tables with frozen clusters, and the number of frozen leading columns of their rows."""
         self.deviations: dict[str, Tensor] = {}
         """For tables with uncertain rows, a matrix L per row: in training, vectors are drawn from
         N(row, L·Lᵀ)."""
@@ -169,8 +167,7 @@ class Model(nn.Module):
     def with_materialised_items(self) -> Model:
         """A model with the same predictions, whose item vectors are computed in advance.
 
-        It shares all else with this one. This model itself where an item vector is a row, or a
-        row with something added: that is as fast.
+        It shares everything else. This model itself, if lookups of items are as fast already.
 
         >>> from celrec.embeddings.full import FullEmbedding
         >>> from celrec.embeddings.posterior import PosteriorEmbedding
@@ -189,14 +186,14 @@ class Model(nn.Module):
         return fast
 
     def use_budget(self, budget: MemoryBudget) -> None:
-        """Let the per-id arrays of all tables be where the budget puts them."""
+        """Allocate the per-id arrays of all tables under a budget."""
         for table in self.whole_tables.values():
             table.use_budget(budget)
 
     def forward(self, batch: Batch) -> Tensor:
         """The output for each sample."""
         everyone = all_vectors(self.items, batch)
-        # Items first of all: evidence about items replaces the first vectors looked up.
+        # Items first, since evidence about items replaces the first lookup.
         if everyone is None:
             vectors = {"items": self._vectors("items", self.items, batch.item)}
         else:
@@ -210,10 +207,9 @@ class Model(nn.Module):
         return self._output(batch, vectors, history)
 
     def output_from(self, batch: Batch, vectors: Mapping[str, Tensor]) -> Tensor:
-        """The output for each sample, given the vectors instead of the tables.
+        """The output for each sample, given the vectors by the names of their tables, or HISTORY.
 
-        By the names of the tables, and HISTORY for those of the history. Their leading axes
-        are broadcast: users of shape (candidates, 1, dim) are each tried for all samples.
+        Leading axes are broadcast: users may be candidates of shape (candidates, 1, dim).
         """
         history = None
         if batch.history is not None:
@@ -263,17 +259,17 @@ class Model(nn.Module):
         return self.model.auxiliary(history, self.items(batch.not_next))
 
     def auxiliary_terms(self, batch: Batch) -> int:
-        """How many terms that is the mean of."""
+        """The number of terms in the mean of `auxiliary`."""
         if batch.history is None:
             return 0
         return int(self.model.auxiliary_terms(batch.history >= 0))
 
     def remember(self, log: Interactions) -> None:
-        """Take the histories from `log`, the training data, if the model reads any."""
+        """Take histories from `log`, the training data, if the model reads them."""
         self._histories = Histories(log) if self.history_length else None
 
     def batch(self, log: Interactions, rows: Tensor | slice, *, own: bool) -> Batch:
-        """Samples of a log; `own` if it is the log that is remembered."""
+        """Samples of a log; `own` if it is the log of `remember`."""
         part, before = log[rows if isinstance(rows, slice) else rows.numpy()], None
         if self._histories is not None and own:
             numbers = np.arange(len(log))[rows] if isinstance(rows, slice) else rows.numpy()
@@ -283,10 +279,7 @@ class Model(nn.Module):
         return Batch.of_log(part, self.column_names, before)
 
     def query_batch(self, users: Tensor) -> Batch:
-        """A sample for each user, with the latest history that is remembered and no item.
-
-        Ids in further columns of the log are unseen ones.
-        """
+        """A sample for each user, with the latest history, no item and unseen further ids."""
         nothing = torch.full_like(users, UNSEEN)
         history = columns = None
         if self._histories is not None:
@@ -303,7 +296,7 @@ class Model(nn.Module):
 
     @torch.no_grad()
     def outputs(self, log: Interactions, chunk: int = 1 << 14) -> Tensor:
-        """The output for each row of a log, so many at a time."""
+        """The output for each row of a log, `chunk` rows at a time."""
         starts = range(0, max(len(log), 1), chunk)
         parts = [self(self.batch(log, slice(s, s + chunk), own=False)) for s in starts]
         return torch.cat(parts)

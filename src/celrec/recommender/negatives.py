@@ -1,4 +1,4 @@
-"""Items that a user has not interacted with."""
+"""Negative sampling: items that a user has not interacted with."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ _TRIES = 8
 
 
 class Negatives:
-    """Draws items at random that are not among those of a user in a log.
+    """Negative sampling: random items without an interaction of the user in a log.
 
-    An item that is drawn in vain is drawn again, a few times; so somebody who knows
-    nearly all items may be given one that they know.
+    A rejected item is drawn again a few times, so users with nearly all items may get one of them.
 
     >>> import celrec
     >>> log = celrec.read({"user": [1, 1, 2], "item": [5, 6, 7], "rating": [1.0] * 3})
@@ -36,7 +35,7 @@ class Negatives:
 
     @classmethod
     def of_seen(cls, seen: SeenItems, users: NDArray[np.int64], items: int) -> Negatives:
-        """For these users only, by what they have `seen`; there are so many `items`."""
+        """For these users only, by the items that they have `seen`."""
         made = cls.__new__(cls)
         made._items, who = items, np.unique(users)
         starts, known = seen.of(who)
@@ -45,7 +44,7 @@ class Negatives:
 
     def _know(self, users: NDArray[np.int64], items: NDArray[np.int32]) -> None:
         known = np.unique(self._key(users, items))
-        self._known = np.append(known, np.iinfo(np.int64).max)  # there is always one behind
+        self._known = np.append(known, np.iinfo(np.int64).max)  # so every search finds a key
 
     def draw(self, users: Tensor, generator: torch.Generator) -> Tensor:
         """One item for each of the users."""
@@ -54,13 +53,13 @@ class Negatives:
         )
 
     def draw_alike(self, users: Tensor, places: Tensor, seed: int) -> Tensor:
-        """The same, of which each depends on its place in the log and the seed alone."""
+        """The same, where each item depends on its place in the log and the seed only."""
         return self._draw(
             users, lambda again, number: hash_ids(places[again], seed + number) % self._items
         )
 
     def _draw(self, users: Tensor, items: Callable[[Tensor, int], Tensor]) -> Tensor:
-        """By `items` for some of the users, and the number of the try."""
+        """Draw by `items(positions, attempt)`."""
         drawn = items(torch.arange(len(users)), 0)
         for number in range(1, 1 + _TRIES):
             keys = self._key(users.numpy(), drawn.numpy())
@@ -76,7 +75,7 @@ class Negatives:
         return keys
 
     def beside(self, log: Interactions, seed: int, count: int = 1) -> Interactions:
-        """The log with target 1, and for each row `count` more with other items and target 0."""
+        """The log with target 1, followed by `count` negative samples per row with target 0."""
         users = torch.from_numpy(np.tile(log.user.astype(np.int64), count))
         drawn = self.draw(users, torch.Generator().manual_seed(seed)).numpy()
         all_rows = log[np.tile(np.arange(len(log)), 1 + count)]
@@ -88,7 +87,7 @@ class Negatives:
 
 
 def with_negatives(split: Split, count: int, seed: int) -> Split:
-    """The split with `count` rows beside each, of items that the user has in no part of it."""
+    """The split with `count` negative samples per row, of items in no part of the split."""
     negatives = Negatives(split.train_and_valid())
     return replace(
         split,

@@ -22,10 +22,9 @@ from celrec.runtime.jit import Floats, Ints, compiled_parallel
 
 
 def all_vectors(items: Embedding, batch: Batch) -> Tensor | None:
-    """The vectors of an unseen item and of all items, if a batch has more places than that.
+    """The vectors of an unseen item and of all items; None if lookups are cheaper.
 
-    None where they are cheaper to look up: a vector that is computed from several rows takes
-    many times as long as to copy one.
+    They pay if vectors combine several rows and a batch has more places than there are items.
     """
     ids, number = batch.history, items.num_embeddings
     if (
@@ -49,10 +48,9 @@ def chosen(vectors: Tensor, ids: Tensor) -> Tensor:
 def history_of(
     items: Embedding, batch: Batch, everyone: Tensor | None, *, with_targets: bool
 ) -> History:
-    """The history of a batch, as rows of a table where the vectors are rows of it.
+    """The history of a batch, given as rows where vectors are rows of a table.
 
-    `everyone` is what `all_vectors` gives. `with_targets` says that the vectors of the target
-    items are rows of the same table, without noise.
+    `everyone` is the result of `all_vectors`; with `with_targets` the targets are rows too.
     """
     assert batch.history is not None  # noqa: S101  (the caller has checked)
     ids, filled = batch.history, batch.history >= 0
@@ -100,10 +98,10 @@ def _products_by_row(matrices: Floats, rows: Ints, vectors: Floats, products: Fl
 
 
 class Materialised(FullEmbedding):
-    """A row for each id that holds the id's vector in `source`, as of the last `refresh`.
+    """One row per id: the id's vector in `source`, as of the last `refresh`.
 
-    So whatever works with rows works with sums, products and mixtures of rows too. It is a
-    view: its rows are not parameters, and are neither learned, saved nor counted.
+    So code for tables of rows works with sums, products and mixtures of rows too. The rows are
+    not parameters, and are neither trained, saved nor counted.
 
     >>> from celrec.embeddings.biased import BiasedEmbedding
     >>> source = BiasedEmbedding(FullEmbedding(3, 2))

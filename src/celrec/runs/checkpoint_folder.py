@@ -28,21 +28,20 @@ _CHUNK = 1 << 22
 
 
 class FoundCheckpoint(NamedTuple):
-    """A checkpoint of which every file is as it was written."""
+    """A whole checkpoint, with verified files."""
 
     folder: Path
     about: dict[str, Any]
-    """What was noted when it was written."""
+    """The notes that were written with it."""
     damaged: tuple[CelrecError, ...]
-    """What is wrong with later ones."""
+    """The errors of later, damaged ones."""
 
 
 class CheckpointFolder:
     """The folder `checkpoints` of a run: a folder for each checkpoint, named by its events.
 
-    A checkpoint appears whole: it is written under a name that begins with a dot, flushed
-    to the disk and renamed to a name that was free. Only then are older ones removed, all but
-    the last two. `checkpoint.json` holds the checksums of all files, and its own.
+    A checkpoint is written under a hidden name, flushed to disk and renamed. Only then are older
+    ones removed, except for the latest two. `checkpoint.json` has the checksums of all files.
 
     >>> from tempfile import mkdtemp
     >>> checkpoints = CheckpointFolder(Path(mkdtemp()))
@@ -59,7 +58,7 @@ class CheckpointFolder:
         self._run, self.path = run, run / "checkpoints"
 
     def whole(self) -> list[Path]:
-        """Those that were written to the end, latest first."""
+        """The complete checkpoints, latest first."""
         if not self.path.is_dir():
             return []
         found = (path for path in self.path.iterdir() if _NAME.fullmatch(path.name))
@@ -67,9 +66,9 @@ class CheckpointFolder:
 
     @contextmanager
     def writing(self, events: int, about: dict[str, Any]) -> Iterator[Path]:
-        """A folder to write files to; when the block succeeds, it is the latest checkpoint.
+        """A folder for files; when the block succeeds, it is the latest checkpoint.
 
-        `about` is noted with it, as it is at the end of the block, and must be fit for JSON.
+        `about`, in JSON values as of the end of the block, is noted with it.
         """
         try:
             with atomic_folder(self._free(events)) as folder:
@@ -87,7 +86,7 @@ class CheckpointFolder:
             ) from error
 
     def noted(self) -> list[dict[str, Any]]:
-        """What was noted with each that was written to the end; damaged ones are passed over."""
+        """The notes of all complete checkpoints; damaged notes are skipped."""
         found = []
         for folder in self.whole():
             with suppress(OSError, LookupError, TypeError, ValueError):
@@ -101,7 +100,7 @@ class CheckpointFolder:
             try:
                 about = _verified(folder)
             except _DamagedError as error:
-                if not folder.exists():  # a running process has removed it meanwhile
+                if not folder.exists():  # removed by a running process
                     return self.latest()
                 damaged.append(error)
             else:
@@ -111,9 +110,9 @@ class CheckpointFolder:
         return None
 
     def tidy(self, latest: Path | None = None) -> None:
-        """Remove what was half written; set aside what is later than `latest`, for it is damaged.
+        """Remove incomplete checkpoints; rename those after `latest`, which are damaged.
 
-        Only for the one process that writes.
+        Only the writing process may call it.
         """
         if not self.path.is_dir():
             return
@@ -128,14 +127,14 @@ class CheckpointFolder:
             path.rename(aside)
 
     def _free(self, events: int) -> Path:
-        """A name that sorts behind all others of so many events."""
+        """A name that sorts after all others with this number of events."""
         same = [path for path in self.whole() if _number(path)[0] == events]
         more = f"-{_number(same[0])[1] + 1:06d}" if same else ""
         return self.path / f"{events:012d}{more}"
 
 
 class _DamagedError(CelrecError):
-    """A checkpoint is not what was written."""
+    """A checkpoint is damaged."""
 
 
 def _number(path: Path) -> tuple[int, int]:
@@ -144,7 +143,7 @@ def _number(path: Path) -> tuple[int, int]:
 
 
 def _verified(folder: Path) -> dict[str, Any]:
-    """What was noted with a checkpoint; complains if one of its files is damaged."""
+    """The notes of a checkpoint; an error if one of its files is damaged."""
     manifest = folder / _MANIFEST
     try:
         content = json.loads(manifest.read_bytes())
@@ -184,7 +183,7 @@ _OWN = {"lock", "rejected.jsonl", "checkpoints", "seen", "journal"}
 
 
 class RunLock:
-    """Keeps other processes from a folder until it is released, or the process ends."""
+    """Locks a folder until it is released or the process ends."""
 
     def __init__(self, folder: Path) -> None:
         try:
@@ -203,12 +202,12 @@ class RunLock:
             ) from error
 
     def release(self) -> None:
-        """Let others in."""
+        """Release the lock."""
         self._file.close()
 
 
 def lock_run(folder: Path) -> RunLock:
-    """The lock of a folder that is an online run's, or can be; it is made if it is not there."""
+    """The lock of a folder of an online run, which is created if it is missing."""
     try:
         others = {path.name for path in folder.iterdir()} - _OWN if folder.exists() else set()
         folder.mkdir(parents=True, exist_ok=True)
@@ -222,7 +221,7 @@ def lock_run(folder: Path) -> RunLock:
 
 
 class RejectedFile:
-    r"""A file of JSON lines: place, raw and reason of each event. There is none before the first.
+    r"""Rejected events as JSON lines (place, raw, reason); no file exists before the first.
 
     >>> from tempfile import mkdtemp
     >>> path = Path(mkdtemp(), "rejected.jsonl")
@@ -234,7 +233,7 @@ class RejectedFile:
     """
 
     def __init__(self, path: Path, length: int) -> None:
-        """What the file holds beyond `length` bytes is cut off: it will come again."""
+        """Truncate the file to `length` bytes, since later events come again."""
         self._path = path
         self._file: IO[bytes] | None = None
         try:
@@ -244,7 +243,7 @@ class RejectedFile:
             raise self._refusal(error) from error
 
     def add(self, rejected: Iterable[Rejected]) -> None:
-        """Write some more."""
+        """Append events."""
         lines = [json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in rejected]
         if not lines:
             return
@@ -256,7 +255,7 @@ class RejectedFile:
             raise self._refusal(error) from error
 
     def flush(self) -> int:
-        """See to it that all is on the disk; the length of the file."""
+        """Flush to disk; return the length of the file."""
         try:
             if self._file is not None:
                 self._file.flush()
@@ -266,7 +265,7 @@ class RejectedFile:
             raise self._refusal(error) from error
 
     def close(self) -> None:
-        """Let go of the file; what was not flushed need not be in it, for it will come again."""
+        """Close the file; events that were not flushed come again."""
         if self._file is not None:
             with suppress(OSError):
                 self._file.close()

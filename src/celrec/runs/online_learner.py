@@ -41,10 +41,10 @@ _PRIME = 1_000_003
 
 
 class OnlineLearner:
-    """A model, the ids it knows, and all that learning goes on from; it has no folder.
+    """A model, its ids and the state of its trainer, without a folder.
 
     Ids may appear at any time. The same events in the same batches give the same state, to the
-    last bit. See `OnlineRun` for one that survives in a folder.
+    last bit. `OnlineRun` adds a folder with checkpoints.
 
     >>> learner = OnlineLearner.start(Plan(embedding="cel-lite", compression="4", model="mf"))
     >>> ratings = pl.DataFrame({"user": ["ann", "bob"], "item": [7, 7], "target": [4.0, 3.0]})
@@ -63,10 +63,7 @@ class OnlineLearner:
         trainer: OnlineTrainer | None = None,
         budget: MemoryBudget | None = None,
     ) -> None:
-        """See `start` and `load`; a new trainer is made if none is given.
-
-        What is made here lives in the `budget`.
-        """
+        """A new trainer is made, under the `budget`, if none is given."""
         self._how = online_settings(plan)
         self.plan, self.model, self.tables = plan, model, tables
         self.eviction, self.seen, self.budget = eviction, seen, budget
@@ -82,10 +79,7 @@ class OnlineLearner:
         evict_after: IdleTime | None = None,
         budget: MemoryBudget | None = None,
     ) -> OnlineLearner:
-        """One that has learned nothing yet: see `OnlineRun.start`.
-
-        What is held for ids is where a `budget` puts it; without one, in memory.
-        """
+        """An untrained learner; arguments as for `OnlineRun.start`."""
         plan = stream_plan(plan, expected_ids)
         model = stream_model(plan, columns)
         if budget is not None:
@@ -99,10 +93,7 @@ class OnlineLearner:
 
     @classmethod
     def after(cls, fitted: Fit, plan: Plan, log: Interactions, seen: Interactions) -> OnlineLearner:
-        """Go on where training on a log ended, with all that it held.
-
-        `seen` is all that users have seen, with the same ids.
-        """
+        """Continue after training on a log; `seen` is all that users have seen, with its ids."""
         model, trainer = fitted.model, fitted.trainer
         if plan.embedding != LITE or trainer is None:
             raise CelrecError(
@@ -124,14 +115,11 @@ class OnlineLearner:
     def load(
         cls, folder: Path, run: Run, seen: SeenItems, budget: MemoryBudget | None = None
     ) -> tuple[OnlineLearner, dict[str, Any]]:
-        """What `write` wrote to a folder, and the notes; `run` is what `load_run` reads there.
-
-        Where a `budget` is given, `run` and what was `seen` should be in it too.
-        """
+        """The learner that `write` wrote to a folder, and its notes; `run` is loaded from there."""
         if not run.plan.online:
             raise CelrecError(f"{folder}: not an online run; name another folder")
-        state = load_state(folder / _STATE, mapped=True)  # all that is taken up is copied
-        run.model.remember(run.known)  # nothing: the trainer has the latest items of users
+        state = load_state(folder / _STATE, mapped=True)  # loading copies all tensors
+        run.model.remember(run.known)  # no histories: the trainer has the latest items of users
         maps = {"users": run.known.user_ids, "items": run.known.item_ids}
         maps |= {name: column.ids for name, column in run.known.columns.items()}
         moments = {name: part.numpy() for name, part in state.get("moments", {}).items()}
@@ -152,32 +140,32 @@ class OnlineLearner:
 
     @property
     def events(self) -> int:
-        """How many events were learned, those of later passes over the same data included."""
+        """The number of events learned, later passes included."""
         return self.trainer.events // (1 + self.plan.negatives)
 
     @property
     def batch(self) -> int:
-        """How many events are best learned at once."""
+        """The batch size of the configuration."""
         return self._how.batch
 
     @property
     def dropped(self) -> dict[str, int]:
-        """How many ids of each kind were dropped."""
+        """The number of evicted ids of each table."""
         return {name: self.eviction.dropped.get(name, 0) for name in self.tables}
 
     @property
     def known(self) -> dict[str, int]:
-        """How many ids of each kind are known."""
+        """The number of known ids of each table."""
         return {name: len(table.ids) for name, table in self.tables.items()}
 
     @property
     def rows(self) -> dict[str, int]:
-        """How many rows the table of each kind of ids has in use."""
+        """The number of rows in use of each table."""
         return {name: table.num_rows for name, table in self.model.whole_tables.items()}
 
     @property
     def nbytes(self) -> dict[str, int]:
-        """Bytes of the model, of what learning needs besides, of ids, and of what was seen."""
+        """Bytes of the model, the training state, the ids and the seen items."""
         return {
             "model": sum(tensor.nbytes for tensor in self.model.state_dict().values()),
             "training": self.trainer.nbytes,
@@ -186,10 +174,9 @@ class OnlineLearner:
         }
 
     def learn(self, events: pl.DataFrame) -> tuple[Learned, list[Rejected]]:
-        """Predict some events, then learn them, as one batch; those that do not fit are given back.
+        """Predict a batch of events, then learn it; also return the events that do not fit.
 
-        The columns are those of `Events`. If the plan asks for negatives, these are learned with
-        the events, and told after them.
+        The columns are those of `Events`. Negative samples follow the events in the result.
         """
         frame, targets, unfit = FittingEvents.of(events, self.plan, self.events)
         names = ["user", "item", *map(further, self.model.column_names)]
@@ -220,7 +207,7 @@ class OnlineLearner:
         return Learned(predictions, outcomes, *before), unfit
 
     def run(self, source: dict[str, Any], result: dict[str, Any]) -> Run:
-        """What there is now, for questions; its model is this one, which may go on to learn."""
+        """The run as of now, which shares the model with the learner."""
         tables, past = self._shown(), self._past()
         ids = {name: table.ids for name, table in self.tables.items()}
         known = Interactions.without_rows(ids.pop("users"), ids.pop("items"), ids)
@@ -239,7 +226,7 @@ class OnlineLearner:
         result: dict[str, Any],
         notes: Mapping[str, Any],
     ) -> None:
-        """Write all but what was seen to a folder that is there: what `load` goes on from."""
+        """Write all except the seen items to an existing folder, for `load`."""
         state = {
             "trainer": self.trainer.state_dict(),
             "sums": {name: torch.from_numpy(table.sums) for name, table in self.tables.items()},
@@ -255,7 +242,7 @@ class OnlineLearner:
         save_state(folder / _STATE, state)
 
     def _shown(self) -> dict[str, pl.DataFrame]:
-        """What there is to say of all ids, by the names of their tables."""
+        """The tables of ids, by name."""
         rows = self.model.whole_tables
         return {
             name: ids_table(table.ids.ids, table.counts, table.sums, rows[name])
@@ -265,13 +252,13 @@ class OnlineLearner:
     def _with_negatives(
         self, ids: list[NDArray[np.int64]], targets: NDArray[np.float32]
     ) -> tuple[list[NDArray[np.int64]], NDArray[np.float32]]:
-        """The events, and behind them as many of items known by now as the plan asks for."""
+        """The events, followed by their negative samples among the known items."""
         count = self.plan.negatives
         if not count or not len(targets):
             return ids, targets
         users = np.tile(ids[0], count)
         negatives = Negatives.of_seen(self.seen, ids[0], len(self.tables["items"].ids))
-        # Another draw for each batch, that depends on nothing but how many events there were.
+        # Each batch has its own draw, determined by the number of events before.
         generator = torch.Generator().manual_seed((self.plan.seed + self.events * _PRIME) % 2**63)
         items = negatives.draw(torch.from_numpy(users), generator).numpy()
         further_ids = [np.tile(one, 1 + count) for one in ids[2:]]
@@ -280,7 +267,7 @@ class OnlineLearner:
         return both + further_ids, targets
 
     def _begin(self, targets: NDArray[np.float32]) -> None:
-        """Let the first batch tell what targets are like."""
+        """Initialise the tables from the mean target of the first batch."""
         mean = float(targets.mean(dtype=np.float64))
         if self.plan.model == "nmf" and mean <= 0:
             raise CelrecError(
@@ -292,10 +279,10 @@ class OnlineLearner:
             side.begin()
 
     def _past(self) -> pl.DataFrame | None:
-        """The latest items of each user, for a model that looks back at them."""
+        """The latest items of each user, for a model with histories."""
         if not self.model.history_length:
             return None
         latest = self.trainer.history
         owner, columns = latest.events(np.arange(latest.num_ids))
         past = pl.DataFrame({"user": owner.astype(np.int32), "item": columns["item"]})
-        return past.filter(pl.col("item") >= 0)  # others were dropped
+        return past.filter(pl.col("item") >= 0)  # others were evicted

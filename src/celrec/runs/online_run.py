@@ -27,15 +27,12 @@ from celrec.streams.events import Events, Offset
 
 
 class OnlineRun:
-    """A recommender that learns from events with original ids, and a folder that it survives in.
+    """An online learner with a folder for its checkpoints, which one process at a time may use.
 
-    The folder holds `checkpoints`, of which the latest two are kept; `rejected.jsonl`, the
-    events that could not be used; `seen`, what users have seen; `journal`, what a service took
-    and is not in all checkpoints; and `lock`, since one process at a time may work on it.
-    Whatever happens to the process, `resume` goes on as of the last checkpoint. Reading is
-    then to go on after `offset`. The same events in the same batches give the same state, to
-    the last bit, however often the run was stopped between them. Of what users have
-    seen, the latest 1,000 events of each are kept.
+    The folder has `checkpoints` (the latest two), `rejected.jsonl` (invalid events), `seen` (the
+    latest 1,000 items of each user), `journal` (events of a service) and `lock`. After a crash,
+    `resume` continues from the last checkpoint; the source continues after `offset`. The same
+    events in the same batches give the same state to the last bit, with or without interruptions.
 
     >>> from tempfile import mkdtemp
     >>> import polars as pl
@@ -62,22 +59,20 @@ class OnlineRun:
         source: dict[str, Any],
         rejected_bytes: int = 0,
     ) -> None:
-        """See `start` and `resume`."""
         self.folder, self._lock = folder, lock
         self.learner, self.source = learner, source
         learner.seen = seen_log.seen
         self._seen_log = seen_log
         self.offset: Offset | None = None
-        """Where the source goes on; None if nothing was read yet."""
+        """The position in the source; None before the first event."""
         self.journal = 0
-        """How many events of the journal were learned: those that a service took, which come
-        beside those of the source and leave its offset alone."""
+        """The number of events learned from the journal of a service, which has no offset."""
         self.rejected = 0
-        """How many events could not be used."""
+        """The number of invalid events."""
         self.notes: dict[str, Any] = {}
-        """What was given to the last checkpoint."""
+        """The notes of the last checkpoint."""
         self.damaged: tuple[CelrecError, ...] = ()
-        """What was wrong with checkpoints that had to be passed over, and with what was seen."""
+        """Why later checkpoints, or the seen items, were skipped as damaged."""
         self._checkpoints = CheckpointFolder(folder)
         self._rejected = RejectedFile(folder / "rejected.jsonl", rejected_bytes)
         self._saved: tuple[object, ...] | None = None
@@ -94,15 +89,13 @@ class OnlineRun:
         evict_after: IdleTime | None = None,
         memory: int | None = None,
     ) -> OnlineRun:
-        """A run that has learned nothing yet, in a new folder.
+        """A new run in a new folder.
 
-        `columns` are the names of further columns of ids; `source` is noted in the checkpoints.
+        `columns` are further columns of ids; `source` is recorded in the checkpoints. The plan's
         `compression` must be a number of rows, or a share of the `expected_ids` of a table. Ids
-        that are silent for longer than `evict_after` are dropped in time; None: no id is.
-
-        What is held for ids may take so many bytes of `memory`; what is more is in files on the
-        disk of the folder, which have no names and end with the process. That changes no result.
-        See `MemoryBudget`. None: all is in memory.
+        that are idle for longer than `evict_after` are evicted; None: no id is. `memory` is the
+        budget in bytes of what is stored per id, as of a `MemoryBudget`; results do not depend on
+        it.
         """
         place = Path(folder)
         budget = None if memory is None else MemoryBudget(memory, place)
@@ -123,10 +116,7 @@ class OnlineRun:
 
     @classmethod
     def resume(cls, folder: str | Path, memory: int | None = None) -> OnlineRun:
-        """Go on as of the latest checkpoint that is not damaged.
-
-        It does not matter with how much `memory` it was written: see `start`.
-        """
+        """Resume from the latest whole checkpoint, with any budget of `memory`."""
         place, missing = Path(folder), f"{folder}: holds no online run to go on with; start one"
         checkpoints = CheckpointFolder(place)
         if not checkpoints.whole():  # before a folder is made for the lock
@@ -172,9 +162,9 @@ class OnlineRun:
         offset: Offset | None = None,
         notes: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write what a learner knows to a folder, as a run that can go on; whole or not at all.
+        """Write a learner to a folder atomically, as a run that can be resumed.
 
-        A run that stands there is replaced, if no process works on it.
+        An existing run is replaced, unless a process works on it.
         """
         place = Path(folder)
         lock = lock_run(place) if CheckpointFolder(place).whole() else None
@@ -193,7 +183,7 @@ class OnlineRun:
 
     @property
     def plan(self) -> Plan:
-        """What is trained."""
+        """The plan of the model."""
         return self.learner.plan
 
     @property
@@ -203,26 +193,26 @@ class OnlineRun:
 
     @property
     def events(self) -> int:
-        """How many events were learned."""
+        """The number of events learned."""
         return self.learner.events
 
     @property
     def seen(self) -> SeenItems:
-        """What users have seen, so that it need not be recommended again."""
+        """The items that users have seen."""
         return self.learner.seen
 
     @property
     def late(self) -> int:
-        """How many events had a lower timestamp than one before them."""
+        """The number of late events, with a lower timestamp than an earlier one."""
         return int((self.offset or {}).get("late", 0))
 
     @property
     def mapped(self) -> int:
-        """Bytes of these that are in files, since there is no more memory for them."""
+        """Bytes in memory-mapped files, beyond the memory budget."""
         return 0 if self.learner.budget is None else self.learner.budget.mapped_bytes
 
     def learn(self, events: Events) -> Learned:
-        """Predict a batch of events, then learn it, as one batch."""
+        """Predict a batch of events, then learn it."""
         learned, unfit = self.learner.learn(events.frame)
         self._rejected.add([*events.rejected, *unfit])
         self.rejected += len(events.rejected) + len(unfit)
@@ -230,20 +220,20 @@ class OnlineRun:
         return learned
 
     def learn_journal(self, events: Events) -> Learned:
-        """The same for events of the journal, of which `events.offset` has the `next` place."""
+        """The same for events of the journal."""
         offset = self.offset
         learned = self.learn(events)
         self.offset, self.journal = offset, events.offset["next"]
         return learned
 
     def journalled(self) -> list[int]:
-        """How many events of the journal each checkpoint that is kept has learned."""
+        """The positions in the journal of all checkpoints."""
         return [one.get("journal", 0) for one in self._checkpoints.noted()]
 
     def checkpoint(self, notes: Mapping[str, Any] | None = None) -> bool:
-        """Keep all that is known, and `notes` with it; whether there was anything new.
+        """Write a checkpoint with `notes`; return whether there was anything new.
 
-        When it returns, all is on the disk, and the source may forget what is before `offset`.
+        When it returns, all is on disk, and the source may release events before `offset`.
         """
         position = self._position()
         if position == self._saved:
@@ -262,9 +252,9 @@ class OnlineRun:
         return True
 
     def snapshot(self) -> Run:
-        """What `load_run` would read of a checkpoint, without one: it does not change any more.
+        """A copy of the run, as `load_run` reads it from a checkpoint.
 
-        So other threads can read it while the run goes on to learn.
+        Other threads can read it while the run goes on learning.
 
         >>> from tempfile import mkdtemp
         >>> import polars as pl
@@ -295,7 +285,7 @@ class OnlineRun:
         return {"events": self.events, "rejected": self.rejected, "late": self.late}
 
     def close(self) -> None:
-        """Let other processes work on the run. What came after the last checkpoint is gone."""
+        """Unlock the folder; events after the last checkpoint are discarded."""
         self._rejected.close()
         self._lock.release()
 

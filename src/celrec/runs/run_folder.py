@@ -1,4 +1,4 @@
-"""A trained recommender on disk."""
+"""Run folders: trained recommenders on disk."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _JUDGEMENTS = "judgements.parquet"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A recommender with the ids it knows, and all that was noted about its training."""
+    """A trained model with its ids, and the records of its training."""
 
     model: Model
     known: Interactions
-    """A log without rows that holds the ids: what new data are read `like`."""
+    """A log without rows that holds the ids; new data are read `like` it."""
     users: pl.DataFrame
     """id, interactions, mean_target and, for clustered tables, cluster, in dense order."""
     items: pl.DataFrame
@@ -49,13 +49,13 @@ class Run:
     source: dict[str, Any]
     """Where the data came from and how they were split."""
     result: dict[str, Any]
-    """What it reached."""
+    """The results of training."""
     seen: SeenItems | None = None
-    """What each user has seen, if that was asked for; earlier versions did not tell."""
+    """The items that users have seen, if loaded; earlier versions did not record them."""
     validation_records: pl.DataFrame = field(default_factory=pl.DataFrame)
-    """What validation data said while it was trained; nothing of an online run."""
+    """The validation records of training; empty for an online run."""
     past: pl.DataFrame | None = None
-    """The interactions that a model looks back at, in dense ids and in their order."""
+    """The interactions in histories, in dense ids and in order."""
 
     @property
     def tables(self) -> dict[str, pl.DataFrame]:
@@ -73,11 +73,7 @@ def trained_run(
     *,
     seen: Interactions | None = None,
 ) -> Run:
-    """A run as training leaves it.
-
-    `log` is what the model was trained on; `seen` all that users have seen, with the same ids,
-    if that is more.
-    """
+    """The run of a model trained on `log`; `seen` is all that users have seen, if that is more."""
     log = log.seen()
     tables = id_tables(log, model)
     past = None
@@ -99,15 +95,12 @@ def trained_run(
 
 
 def save_run(path: str | Path, run: Run) -> None:
-    """Write a run folder, whole or not at all; one that stands there is replaced.
+    """Write a run folder atomically; an existing run folder is replaced, nothing else is.
 
-    Anything else that stands there is not.
-    Holds `config.json`, `result.json`, `validation_records.parquet`, `model.safetensors`,
-    and `users.parquet` and `items.parquet` with the original ids in dense order,
-    their training interactions, mean targets, clusters and titles, a table like
-    these for each further column of ids, `seen.parquet` with the dense ids of all that was seen
-    in the order of time, and for models that look at what users did before
-    `history.parquet`, the training interactions in dense ids.
+    It has `config.json`, `result.json`, `model.safetensors`, the validation records, and tables of
+    the original ids in dense order with interactions, mean targets, clusters and titles:
+    `users.parquet`, `items.parquet` and one for each further column. `seen.parquet` has the seen
+    items in chronological order, and `history.parquet` the interactions of models with histories.
     """
     check_place(path)
     with atomic_folder(Path(path)) as folder:
@@ -139,11 +132,10 @@ def write_run(
     past: pl.DataFrame | None,
     seen: SeenItems | None = None,
 ) -> None:
-    """Write all that `load_run` reads to a folder that is there.
+    """Write the files that `load_run` reads to an existing folder.
 
-    `tables` are those of users, items and further columns as `ids_table` makes them, `past`
-    the interactions that a model looks back at, in their order. What users have `seen` is not
-    written for a checkpoint: see `SeenLog`.
+    `tables` are those of `ids_table`, `past` the interactions in histories. Checkpoints have no
+    `seen` items, which are in the `SeenLog`.
     """
     columns = [name for name in tables if name not in ("users", "items")]
     config = {
@@ -251,7 +243,7 @@ def _read_ids(path: Path) -> pl.DataFrame:
 
 
 def with_rows(known: Interactions, rows: pl.DataFrame) -> Interactions:
-    """A log with the `past` of a run for its rows."""
+    """The log `known` with the `past` of a run as its rows."""
     times = rows.get_column("timestamp").to_numpy() if "timestamp" in rows.columns else None
     return replace(
         known,

@@ -1,4 +1,4 @@
-"""What users have seen, on disk."""
+"""The seen items of users on disk."""
 
 from __future__ import annotations
 
@@ -19,19 +19,18 @@ from celrec.runtime.atomic import flush
 from celrec.runtime.memory_budget import MemoryBudget
 
 LATEST_SEEN = 1_000
-"""Of each user, so many of the latest events are kept: so that memory is bounded."""
+"""The number of latest events stored per user, which bounds memory."""
 _PAIR = np.dtype("<i4")
 _BYTES = 2 * _PAIR.itemsize
 _PART = 1 << 20  # events at once
 
 
 class SeenLog:
-    """The folder `seen` of a run: a file of pairs of dense ids, which new ones are put behind.
+    """The folder `seen` of a run: a file of pairs of dense ids, to which new ones are appended.
 
-    So a checkpoint takes no longer the more was seen before. It notes the name of the file, how
-    many events of it count, and their checksum; what is beyond was not noted: it will come again.
-    Where events have been dropped or ids numbered anew, a new file is begun, and the old one stays
-    as long as there is a checkpoint that needs it.
+    A checkpoint notes the file, its number of events and their checksum; later events are learned
+    again after a crash. When events were removed or ids renumbered, a new file is begun; the old
+    one stays while a checkpoint needs it.
 
     >>> from tempfile import mkdtemp
     >>> log = SeenLog(Path(mkdtemp()))
@@ -46,10 +45,9 @@ class SeenLog:
     def __init__(
         self, run: Path, latest: int | None = None, budget: MemoryBudget | None = None
     ) -> None:
-        """See `SeenItems` for `latest` and `budget`."""
         self.seen = SeenItems(latest, budget)
         self.damaged: tuple[CelrecError, ...] = ()
-        """Why what was noted could not be taken up, if it could not."""
+        """Why the noted file could not be read, if it could not."""
         self._folder = run / "seen"
         self._number = self._events = self._crc32 = 0
         self._generation: int | None = None
@@ -63,10 +61,7 @@ class SeenLog:
         latest: int | None,
         budget: MemoryBudget | None = None,
     ) -> SeenLog:
-        """Go on after what was `noted`; if that is damaged, without it: learning does not need it.
-
-        The ids are those that are `known`.
-        """
+        """Continue after what a checkpoint `noted`, with `known` ids; empty if it is damaged."""
         log = cls(run, latest, budget)
         if noted is None:  # by an earlier version
             return log
@@ -77,11 +72,11 @@ class SeenLog:
             log.damaged = (error,)
             return log
         log._events, log._crc32 = noted["events"], noted["crc32"]
-        log._generation = 0  # unless it was tidied up when it was read
+        log._generation = 0  # unless it was compacted while reading
         return log
 
     def write(self) -> dict[str, Any]:
-        """See to it that all is on the disk; what a checkpoint has to note."""
+        """Flush all events to disk; return what a checkpoint has to note."""
         new = self.seen.generation != self._generation
         if new:
             self._number += 1
@@ -103,14 +98,14 @@ class SeenLog:
             for folder in (self._folder, self._folder.parent):
                 flush(folder)
         except OSError:
-            self._generation = None  # whatever is in the file now, begin a new one next time
+            self._generation = None  # begin a new file next time
             raise
         self._events, self._crc32 = events, crc32
         noted = {"file": path.name, "events": self._events, "crc32": self._crc32}
         return {**noted, "latest": self.seen.latest}
 
     def tidy(self, noted: Iterable[Mapping[str, Any] | None]) -> None:
-        """Remove files that none of what was noted names."""
+        """Remove the files that no checkpoint needs."""
         needed = {one["file"] for one in noted if one is not None}
         for path in self._folder.glob("*.bin"):
             if path.name not in needed:
@@ -123,7 +118,7 @@ def read_seen_log(
     known: Interactions,
     budget: MemoryBudget | None = None,
 ) -> SeenItems | None:
-    """What `SeenLog.write` noted, of ids that are `known`; None if an earlier version did not."""
+    """The events that `SeenLog.write` noted; None if an earlier version noted none."""
     if noted is None:
         return None
     path, seen = run / "seen" / noted["file"], SeenItems(noted["latest"], budget)
@@ -153,7 +148,7 @@ def _add_known(
 
 
 def _parts(path: Path, events: int) -> Iterator[bytes]:
-    """The bytes of so many events, or of all there are."""
+    """The bytes of up to `events` events, in parts."""
     with path.open("rb") as file:
         for start in range(0, events, _PART):
             yield file.read(min(_PART, events - start) * _BYTES)
@@ -174,13 +169,13 @@ def seen_in(log: Interactions) -> SeenItems:
 
 
 def write_seen(folder: Path, seen: SeenItems) -> None:
-    """Write the dense ids of all events that count, in the order of time; 8 bytes each at most."""
+    """Write the dense ids of all counted events in chronological order."""
     users, items = seen.events()
     pl.DataFrame({"user": users, "item": items}).write_parquet(folder / _NAME)
 
 
 def read_seen(folder: Path, known: Interactions) -> SeenItems | None:
-    """What `write_seen` wrote of ids that are `known`; None if earlier versions wrote nothing."""
+    """The events that `write_seen` wrote; None if an earlier version wrote none."""
     path = folder / _NAME
     if not path.is_file():
         return None
