@@ -10,7 +10,7 @@ import celrec
 from celrec.cli.main import main
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.embeddings.registry import METHODS, Method
-from celrec.models.losses import LOSSES
+from celrec.models.interaction import LOSSES
 from celrec.models.registry import MODELS
 from celrec.models.wide_deep import WideDeep
 

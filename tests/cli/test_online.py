@@ -28,7 +28,7 @@ from tests.streams.conftest import redis_server, redis_stream  # noqa: F401
 FORKER = """
 import json, os, signal, sys, time
 import numba, torch
-import celrec.cli.training_display, celrec.streams.opening, celrec.runs.following
+import celrec.cli.training_display, celrec.streams.file_source, celrec.runs.following
 import celrec.streams.redis_source
 from celrec.cli.main import main
 torch.set_num_threads(1)  # threads do not survive a fork

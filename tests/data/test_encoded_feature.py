@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celrec.data.features import EncodedFeature
+from celrec.data.interactions import EncodedFeature
 
 labels = st.one_of(st.none(), st.text("abc", max_size=2))
 

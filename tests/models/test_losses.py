@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from celrec.models.losses import LOSSES, rating_and_conversion
+from celrec.models.interaction import LOSSES, rating_and_conversion
 
 
 def test_losses_by_hand():

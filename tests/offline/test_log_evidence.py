@@ -8,7 +8,7 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.models.deepfm import DeepFM
 from celrec.models.din import DIN
-from celrec.models.losses import LOSSES, rating_and_conversion
+from celrec.models.interaction import LOSSES, rating_and_conversion
 from celrec.models.mmoe import MMoE
 from celrec.offline.log_evidence import LogEvidence
 from celrec.recommender.batch import Batch, FeatureTables

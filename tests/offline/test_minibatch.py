@@ -17,7 +17,7 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.models.deepfm import DeepFM
 from celrec.models.dien import DIEN
 from celrec.models.din import DIN
-from celrec.models.losses import LOSSES, rating_and_conversion
+from celrec.models.interaction import LOSSES, rating_and_conversion
 from celrec.models.mmoe import MMoE
 from celrec.offline.minibatch import MinibatchDescent
 from celrec.offline.training import OfflineTraining

@@ -15,7 +15,7 @@ from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.models.din import DIN
 from celrec.models.dot_product import BiasedDotProduct
-from celrec.models.losses import LOSSES
+from celrec.models.interaction import LOSSES
 from celrec.offline.online_solver import OnlineDescent
 from celrec.offline.training import OfflineTraining
 from celrec.recommender.batch import FeatureTables

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import celrec
-from celrec.data.features import EncodedFeature
+from celrec.data.interactions import EncodedFeature
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.models.deepfm import DeepFM
 from celrec.models.din import DIN
-from celrec.models.losses import LOSSES, rating_and_conversion
+from celrec.models.interaction import LOSSES, rating_and_conversion
 from celrec.models.mmoe import MMoE
 from celrec.offline.samples import Samples
 from celrec.recommender.batch import FeatureTables

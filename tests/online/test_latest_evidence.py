@@ -19,7 +19,7 @@ from celrec.config.online import OnlineClusterConfig, OnlineConfig
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.models.deepfm import DeepFM
 from celrec.models.dot_product import BiasedDotProduct, DotProduct
-from celrec.models.losses import LOSSES, rating_and_conversion
+from celrec.models.interaction import LOSSES, rating_and_conversion
 from celrec.models.mmoe import MMoE
 from celrec.online import latest_evidence
 from celrec.online.latest_evidence import LatestEvidence, RecentEvents

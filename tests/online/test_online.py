@@ -20,7 +20,7 @@ from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
 from celrec.evaluation.cluster_diagnostics import adjusted_rand_index
 from celrec.models.dot_product import BiasedDotProduct, DotProduct
-from celrec.models.losses import LOSSES
+from celrec.models.interaction import LOSSES
 from celrec.offline.checkpoint import Checkpoint
 from celrec.online.hard_clusters import HardClusterTrainer
 from celrec.online.make_trainer import initialise_tables, make_trainer

@@ -18,7 +18,7 @@ from celrec.models.deepfm import DeepFM
 from celrec.models.dien import DIEN
 from celrec.models.din import DIN
 from celrec.models.dot_product import BiasedDotProduct
-from celrec.models.losses import LOSSES, rating_and_conversion
+from celrec.models.interaction import LOSSES, rating_and_conversion
 from celrec.models.mmoe import MMoE
 from celrec.models.neumf import NeuMF
 from celrec.models.wide_deep import WideDeep

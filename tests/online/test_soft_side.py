@@ -16,7 +16,7 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.posterior import IMPOSSIBLE, PosteriorEmbedding
 from celrec.models.dot_product import DotProduct
-from celrec.models.losses import LOSSES
+from celrec.models.interaction import LOSSES
 from celrec.online.make_trainer import initialise_tables, make_trainer
 from celrec.online.mixtures import (
     MixtureTrainer,

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celrec.data.features import EncodedFeature
+from celrec.data.interactions import EncodedFeature
 from celrec.recommender.batch import FeatureTables
 
 GENRES = EncodedFeature("genres", np.array([[0, 2], [1, -1], [-1, -1]], np.int32), 3)

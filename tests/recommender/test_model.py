@@ -14,7 +14,7 @@ from celrec.models.deepfm import DeepFM
 from celrec.models.dien import DIEN
 from celrec.models.din import DIN
 from celrec.models.dot_product import BiasedDotProduct, DotProduct
-from celrec.models.losses import LOSSES
+from celrec.models.interaction import LOSSES
 from celrec.recommender import model as model_module
 from celrec.recommender.batch import HISTORY, FeatureTables
 from celrec.recommender.model import Model

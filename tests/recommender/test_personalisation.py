@@ -12,7 +12,7 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.modulo import ModuloEmbedding
-from celrec.models.losses import LOSSES
+from celrec.models.interaction import LOSSES
 from celrec.offline.gradient_descent import GradientDescent
 from celrec.recommender.batch import Batch
 from celrec.recommender.clusters import personalise

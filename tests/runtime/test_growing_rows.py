@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celrec.errors import CelrecError
-from celrec.runtime.growing_arrays import GrowingRows
-from celrec.runtime.memory_budget import MemoryBudget, ScratchFile
+from celrec.runtime.memory_budget import GrowingRows, MemoryBudget, ScratchFile
 
 INT32 = np.dtype(np.int32)
 arrays = st.integers(0, 2)

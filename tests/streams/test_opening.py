@@ -2,9 +2,8 @@ import pytest
 
 from celrec.data.columns import Columns
 from celrec.errors import CelrecError
-from celrec.streams.file_source import FileSource, FolderSource, StandardInput
+from celrec.streams.file_source import FileSource, FolderSource, StandardInput, open_source
 from celrec.streams.kafka_source import KafkaSource
-from celrec.streams.opening import open_source
 from celrec.streams.redis_source import RedisSource
 
 

@@ -17,8 +17,7 @@ from celrec.cel.member_kernels import (
     relink,
 )
 from celrec.embeddings.clustered import ClusteredEmbedding
-from celrec.runtime.growing_arrays import GrowingRows
-from celrec.runtime.memory_budget import MemoryBudget
+from celrec.runtime.memory_budget import GrowingRows, MemoryBudget
 
 _INT32 = np.dtype(np.int32)
 

@@ -74,7 +74,7 @@ def online(
     from celrec.runs.following import Pace, follow
     from celrec.runtime.communicator import check_one_process
     from celrec.runtime.memory_budget import byte_size
-    from celrec.streams.opening import open_source
+    from celrec.streams.file_source import open_source
 
     check_one_process("celrec online")
     budget = None if memory is None else byte_size(memory, "--memory")

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from celrec.config.online import OnlineConfig
 from celrec.config.options import SIDES
 from celrec.config.plan import LITE, Plan
-from celrec.data.features import EncodedFeature
 from celrec.data.id_map import UNSEEN
-from celrec.data.interactions import Interactions
+from celrec.data.interactions import EncodedFeature, Interactions
 from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.description import (
@@ -32,8 +31,7 @@ from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.embeddings.registry import Request, find_method
 from celrec.errors import CelrecError
-from celrec.models.interaction import Interaction
-from celrec.models.losses import LOSSES, Loss, rating_and_conversion
+from celrec.models.interaction import LOSSES, Interaction, Loss, rating_and_conversion
 from celrec.models.registry import FACTORISATIONS, MODELS
 from celrec.recommender.batch import FeatureTables
 from celrec.recommender.model import Model

@@ -28,7 +28,7 @@ def _model_names() -> list[str]:
 
 
 def _loss_names() -> Iterable[str]:
-    from celrec.models.losses import LOSSES
+    from celrec.models.interaction import LOSSES
 
     return LOSSES
 

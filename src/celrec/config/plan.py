@@ -13,7 +13,7 @@ from celrec.config.presets import COMPOSED_SWEEPS, TREE, offline_presets, online
 from celrec.data.interactions import Interactions
 from celrec.embeddings.registry import find_method
 from celrec.errors import CelrecError
-from celrec.models.losses import LOSSES
+from celrec.models.interaction import LOSSES
 from celrec.models.registry import MODELS, model_class
 
 LITE = "cel-lite"

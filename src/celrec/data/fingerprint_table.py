@@ -9,9 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from celrec.runtime.growing_arrays import GrowingRows
 from celrec.runtime.jit import Ints, ShortInts, Words, compiled
-from celrec.runtime.memory_budget import MemoryBudget
+from celrec.runtime.memory_budget import GrowingRows, MemoryBudget
 
 _MAX_LOAD = 0.7
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)

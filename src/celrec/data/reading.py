@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 
 from celrec.data.columns import Columns, Table, as_polars, further
 from celrec.data.delimited import Delimited
-from celrec.data.features import align_features
 from celrec.data.id_map import UNSEEN, IdMap
-from celrec.data.interactions import IdColumn, Interactions
+from celrec.data.interactions import IdColumn, Interactions, align_features
 from celrec.data.raw_log import Batch, RawLog, TableLog, TextLog
 from celrec.data.text_source import Progress, TextSource
 from celrec.errors import CelrecError, first_line
-from celrec.runtime.growing_arrays import GrowingArray
+from celrec.runtime.memory_budget import GrowingArray
 
 _NO_TIME = np.iinfo(np.int64).min
 

@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from celrec.data import replay_kernels as kernels
 from celrec.data.id_map import whole_numbers
 from celrec.errors import CelrecError, first_line
-from celrec.runtime.growing_arrays import GrowingRows
-from celrec.runtime.memory_budget import MemoryBudget
+from celrec.runtime.memory_budget import GrowingRows, MemoryBudget
 
 _TOO_LARGE = (MemoryError, OverflowError, ValueError)  # from arrays that cannot be allocated
 

@@ -7,9 +7,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from celrec.data.id_map import whole_numbers
 from celrec.errors import CelrecError
-from celrec.runtime.growing_arrays import GrowingRows
 from celrec.runtime.jit import Flags, Ints, ShortInts, compiled
-from celrec.runtime.memory_budget import MemoryBudget
+from celrec.runtime.memory_budget import GrowingRows, MemoryBudget
 
 _INT32 = np.dtype(np.int32)
 _LEAST = 1 << 16  # minimal number of events between compactions

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from celrec.runtime.growing_arrays import GrowingRows
-from celrec.runtime.memory_budget import MemoryBudget
+from celrec.runtime.memory_budget import GrowingRows, MemoryBudget
 
 
 class IdRows:

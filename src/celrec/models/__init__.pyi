@@ -3,13 +3,13 @@ from celrec.models.dien import DIEN as DIEN
 from celrec.models.din import DIN as DIN
 from celrec.models.dot_product import BiasedDotProduct as BiasedDotProduct
 from celrec.models.dot_product import DotProduct as DotProduct
+from celrec.models.interaction import LOSSES as LOSSES
 from celrec.models.interaction import History as History
 from celrec.models.interaction import Interaction as Interaction
+from celrec.models.interaction import Loss as Loss
 from celrec.models.layers import JoinedLinear as JoinedLinear
 from celrec.models.layers import Tower as Tower
 from celrec.models.layers import flat as flat
-from celrec.models.losses import LOSSES as LOSSES
-from celrec.models.losses import Loss as Loss
 from celrec.models.mmoe import MMoE as MMoE
 from celrec.models.neumf import NeuMF as NeuMF
 from celrec.models.registry import MODELS as MODELS

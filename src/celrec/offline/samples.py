@@ -12,7 +12,7 @@ from torch import Tensor
 from celrec.data.interactions import Interactions
 from celrec.embeddings.embedding import SharedRows
 from celrec.embeddings.full import FullEmbedding
-from celrec.models.losses import LOSSES
+from celrec.models.interaction import LOSSES
 from celrec.offline.kernels import stable_order
 from celrec.recommender.batch import Batch
 from celrec.recommender.model import Model

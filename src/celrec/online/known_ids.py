@@ -20,8 +20,7 @@ from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.errors import CelrecError
 from celrec.recommender.model import Model
-from celrec.runtime.growing_arrays import GrowingRows
-from celrec.runtime.memory_budget import MemoryBudget
+from celrec.runtime.memory_budget import GrowingRows, MemoryBudget
 from celrec.streams.events import Rejected
 
 _NEVER = np.iinfo(np.int64).min

@@ -17,7 +17,7 @@ from celrec.cel.tangent_kernels import KNOWN_LOSSES, Tangents, mixed_bits, tange
 from celrec.config.online import RowDescentConfig
 from celrec.data.replay_buffer import ReplayBuffer
 from celrec.embeddings.posterior import IMPOSSIBLE, STEPS_PER_BIT, PosteriorEmbedding
-from celrec.models.losses import LOSSES
+from celrec.models.interaction import LOSSES
 from celrec.online.plain_tables import id_noise
 from celrec.online.row_descent import RowDescent
 from celrec.online.table_trainer import LossProbe, Observation, TableTrainer

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from celrec.config.online import RowDescentConfig
 from celrec.errors import CelrecError
-from celrec.runtime.growing_arrays import GrowingRows
 from celrec.runtime.jit import Floats, Ints, ShortInts, compiled
-from celrec.runtime.memory_budget import MemoryBudget
+from celrec.runtime.memory_budget import GrowingRows, MemoryBudget
 
 
 @compiled

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from celrec.data.replay_buffer import ReplayBuffer
-from celrec.models.losses import LOSSES
+from celrec.models.interaction import LOSSES
 from celrec.online.table_trainer import LossProbe, Observation, TableTrainer, Tangent
 from celrec.recommender.batch import HISTORY, Batch
 from celrec.recommender.model import Model

@@ -10,8 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from celrec.data.features import EncodedFeature
-from celrec.data.interactions import Interactions
+from celrec.data.interactions import EncodedFeature, Interactions
 
 HISTORY = "history"
 """The name of the vectors of a history, beside those of the tables."""

@@ -18,8 +18,7 @@ from celrec.embeddings.embedding import Embedding, SharedRows
 from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.errors import CelrecError
 from celrec.models.dot_product import BiasedDotProduct, DotProduct
-from celrec.models.interaction import History, Interaction
-from celrec.models.losses import LOSSES, Loss
+from celrec.models.interaction import LOSSES, History, Interaction, Loss
 from celrec.recommender.batch import HISTORY, Batch, FeatureTables
 from celrec.recommender.vectors import (
     Materialised,

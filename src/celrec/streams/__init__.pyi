@@ -4,7 +4,7 @@ from celrec.streams.events import Rejected as Rejected
 from celrec.streams.file_source import FileSource as FileSource
 from celrec.streams.file_source import FolderSource as FolderSource
 from celrec.streams.file_source import StandardInput as StandardInput
+from celrec.streams.file_source import open_source as open_source
 from celrec.streams.journal import Journal as Journal
 from celrec.streams.kafka_source import KafkaSource as KafkaSource
-from celrec.streams.opening import open_source as open_source
 from celrec.streams.redis_source import RedisSource as RedisSource
