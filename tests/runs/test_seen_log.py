@@ -76,7 +76,7 @@ def test_who_is_dropped_has_seen_nothing_and_was_seen_by_nobody(tmp_path, monkey
         two.close()
         two = OnlineRun.resume(tmp_path / "two")
         assert pairs_of(one.seen) == pairs_of(two.seen)
-    assert one.dropped["users"] > 20
+    assert one.learner.dropped["users"] > 20
     found = originals(one.seen, one)
     assert None not in {one for pair in found for one in pair}
     # Those who are left came once, for ids of this stream never come again.

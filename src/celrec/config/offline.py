@@ -26,15 +26,13 @@ PROJECTIONS = ("clip", "abs", "none")
 class Schedule:
     """When clusters are split and reassigned, and early stopping.
 
-    Every `split_every` steps a cluster is split, or the share `growth` of them; 0:
-    never. Members are reassigned every `reassign_every` steps up to step
-    `reassign_until` (0: to the end). Training has at most `steps` steps and is evaluated on
-    validation data every `validate_every`. It stops early after `patience` evaluations
-    without a new best one, once all splits are done, or with `stop_growing` even
-    before: then validation data decide how many clusters there are. Without
-    `validate_growing` only states with all their clusters are evaluated. An evaluation is
-    a new best one if its error is lower by more than `least_gain` times the variance
-    of the targets.
+    Every `split_every` steps a cluster is split, or the share `growth` of them (0: never). Members
+    are reassigned every `reassign_every` steps up to step `reassign_until` (0: to the end).
+    Training has at most `steps` steps, with an evaluation on validation data every
+    `validate_every`. It stops after `patience` evaluations without an improvement by more than
+    `least_gain` times the variance of the targets: once all splits are done, or with `stop_growing`
+    before, so that validation data choose the number of clusters. Without `validate_growing`, only
+    states with all clusters are evaluated.
     """
 
     steps: int = 2000
@@ -63,12 +61,11 @@ class Schedule:
 class DescentConfig:
     """Full-batch gradient descent for factorisations.
 
-    The loss is L = Σ (y − x)², summed, plus for each side λ/2·Σ‖row‖² and, for
-    clustered tables, `shrink_to_mean`·Σ‖row − mean row‖² and
-    `shrink_to_parent`·Σ‖row − its parent's row‖² along the split tree, and for mixed
-    tables `pull_to_anchor`/2·Σ‖row − the row it comes from‖². With
-    `average`, the slope of a shared row is divided by the number of ids that share
-    it; `penalty_inside` says whether that goes for the penalties too.
+    The loss is L = Σ (y − x)² plus for each table λ/2·Σ‖row‖² and, for clustered tables,
+    `shrink_to_mean`·Σ‖row − mean row‖² and `shrink_to_parent`·Σ‖row − its parent's row‖² along the
+    split tree, and for mixed tables `pull_to_anchor`/2·Σ‖row − the row it comes from‖². With
+    `average`, the gradient of a shared row is divided by the number of its ids, with
+    `penalty_inside` that of the penalties too.
 
     With `bounded`, the learning rate of a row is at most half of 1/curvature (half, since
     both tables move at once), so that the steps of very active users and popular clusters

@@ -118,10 +118,8 @@ class DotProductEvidence(Evidence):
 class FactorisationSolver(Solver):
     """Steps that lower the squared error of a factorisation on a log.
 
-    Rows of a mixed table are anchored where they are when the solver is made, so
-    that a private row can be kept near the shared row that it comes from.
-
-    Each rank has the interactions of a contiguous range of users, and all tables.
+    Private rows of a mixed table are anchored at the shared rows that they come from. Each rank
+    has the interactions of a contiguous range of users, and all tables.
     """
 
     def __init__(
@@ -201,9 +199,8 @@ def initialise_factors(model: Model, generator: torch.Generator, *, per_row: boo
     """Draw the rows: the paper's non-negative start, or small normal ones with biases.
 
     Without biases, a full table of |N(0, 1)| is divided by its largest value, or with `per_row`
-    each row by its own; a shared row is the mean over its ids. With biases, rows are drawn from
-    N(0, 0.1²) and biases are 0. Tables whose vectors are computed from several rows keep the
-    parameters that they were made with, without biases the absolute values of those.
+    each row by its own; a shared row is the mean over its ids. With biases, rows are from
+    N(0, 0.1²) and biases are 0. Composed tables keep their parameters, or their absolute values.
     """
     biases = model.biases
     for table in model.row_tables.values():
@@ -235,9 +232,8 @@ def _start_non_negative(table: SharedRows, generator: torch.Generator, per_row: 
 class Residuals:
     """The targets of a factorisation's dot products: x, or x − μ − b_user − b_item with biases.
 
-    Biases are fitted given the factors, first all items, then all users, each the
-    mean of what else leaves over, shrunk towards 0: b_j = Σ (x − μ − b_u − a·b) / (n_j + λ).
-    Where ranks have the interactions of some users each, sums are those of all ranks.
+    Biases are fitted given the factors, first of items, then of users, by the shrunk mean of the
+    residuals: b_j = Σ (x − μ − b_u − a·b) / (n_j + λ). Sums are over all ranks.
     """
 
     def __init__(

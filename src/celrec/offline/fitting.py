@@ -91,12 +91,12 @@ def fit(
     change: Change = lambda how: how,
     communicator: Communicator = LOCAL,
 ) -> Fit:
-    """Train on the training part and let the validation part choose, then train anew on both.
+    """Train with early stopping on the validation part, then train anew on both parts.
 
-    Validation data choose the number of steps in each stage, and with compression
-    `auto` the clusters too. Without any, training takes all the steps of the preset.
-    `change` is for settings that a plan has no name for. Processes that are `communicator` of each
-    other are given the same, train together, and all have what comes of it.
+    Validation data choose the number of steps of each stage, and with compression `auto` the
+    number of clusters. Without them, training takes all steps of the preset. `change` adapts
+    settings that are not in a plan. All ranks of a `communicator` call this with equal arguments,
+    and get equal models.
     """
     if plan.auto and not len(split.valid):
         raise CelrecError(
@@ -293,17 +293,14 @@ _SPREAD = 0.05
 
 @torch.no_grad()
 def take_over(recommender: Model, learned: Model, deviations: dict[str, Tensor], seed: int) -> None:
-    """Give a new recommender the rows and clusters of a factorisation, and its predictions.
+    """Initialise a network with the rows, clusters and predictions of a factorisation.
 
-    The rows of the factorisation become the first numbers of the recommender's rows, and
-    stay as they are; further ones are drawn from N(0, 0.05²), and those for scalars are
-    0, as are the vectors of features and of further columns.
+    The rows of the factorisation become the first, frozen dimensions of the network's rows;
+    others are drawn from N(0, 0.05²); scalars, features and further columns start at 0.
 
-    A network that sees the rows as they are sees predictions for ratings that the rows
-    were fitted to, takes them for better than they are, and does worse than the rows
-    alone on data that are new. So in training the rows are drawn anew each time as
-    `deviations`, how uncertain they are, say: then the network lowers the expected loss,
-    which is what a step of variational expectation-maximisation does.
+    The rows were fitted to the same ratings, so a network trained on them would trust them too
+    much, and generalise worse than the rows alone. So in training rows are sampled with their
+    `deviations`, and the network minimises the expected loss: a step of variational EM.
     """
     generator = torch.Generator().manual_seed(seed)
     model = recommender.model

@@ -20,10 +20,9 @@ _BIASES_EVERY = 10
 
 
 class GradientDescent(FactorisationSolver):
-    """One step: slopes from the collapsed sums, penalties, averaging, the optimiser, projection.
+    """One step: gradients from pair statistics, penalties, averaging, optimiser, projection.
 
-    Biases, if there are any, are fitted anew every ten steps: that takes a pass over
-    the interactions.
+    Biases are fitted anew every ten steps, in a pass over the interactions.
     """
 
     optimizer: Optimizer

@@ -23,14 +23,10 @@ _SAMPLES = 4096
 class LogEvidence(AutogradEvidence):
     """Gradients and losses by autograd, on at most `per_id` interactions of each id.
 
-    Sums over the sampled interactions are scaled up to all interactions of the id. The time
-    for some members depends on their interactions only.
-
-    With more than `candidates` clusters, a member's loss is computed for so many of them, and
-    infinite for the others. The candidates are those of the lowest loss by a first-order
-    approximation of the output, y + ∂y/∂b·(b′ − b).
-
-    Each rank knows the losses and gradients of a contiguous range of ids, balanced by interactions.
+    Sums are scaled up to all interactions of the id. With more than `candidates` clusters, losses
+    are computed for that many, those of lowest loss by a first-order approximation of the output,
+    y + ∂y/∂b·(b′ − b), and infinite for the others. Each rank has a contiguous range of ids,
+    balanced by interactions.
     """
 
     def __init__(

@@ -22,15 +22,13 @@ from celrec.runtime.communicator import LOCAL, WHOLE, Communicator
 class PairStatistics(ABC):
     """The squared error of a dot product, and its slopes, from sums over pairs of rows.
 
-    All interactions of a pair of rows (r, k) have one prediction p = a_r·b_k, so
-    with their number n and the sum s of their targets
+    All interactions of a pair of rows (r, k) have the prediction p = a_r·b_k. With their number n
+    and the sum s of their targets,
 
         Σ (p − x)² = n·p² − 2·s·p + Σ x²,
 
-    and no pass over the interactions is needed inside a step. Where nothing is
-    shared, each pair is an interaction, and the same sums are one fused pass.
-
-    Where ranks have the interactions of some users each, sums are those of all ranks.
+    so a step needs no pass over the interactions. Without shared rows, each pair is an
+    interaction, and the sums are one fused pass. Sums are over all ranks.
     """
 
     def __init__(
@@ -80,8 +78,7 @@ class PairStatistics(ABC):
     def curvature_bounds(self) -> tuple[Tensor, Tensor]:
         """Upper bounds of the curvature of L along each row: 2·Σ n·‖b‖² and 2·Σ n·‖a‖².
 
-        They are the traces of the rows' Hessians, which the largest eigenvalue does
-        not exceed.
+        They are the traces of the rows' Hessians, at least the largest eigenvalue.
         """
         self._follow_assignments()
         a = self._users.weight.data[: self._users.num_rows].square().sum(1)
@@ -96,11 +93,9 @@ class PairStatistics(ABC):
     def normal_equations(self, side: str, moments: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
         """Σ n·M and Σ s·row for some rows of one side.
 
-        M is the moment and row the row of each pair's partner on the other side; s is
-        the pair's sum of targets. Row by row they are the matrix and the right side of
-        the least squares problem for a row of `side`, given the other side, whose
-        moments are row·rowᵀ and perhaps a covariance. For rows that are `owned`, they are of
-        the interactions of this rank.
+        M is the moment (row·rowᵀ, perhaps plus a covariance) and row the row of each pair's
+        partner; s is the pair's sum of targets. They are the matrix and the right side of the
+        least squares problem of a row of `side`. For `owned` rows, of this rank's interactions.
         """
         self._follow_assignments()
         other = self._users if side == "items" else self._items

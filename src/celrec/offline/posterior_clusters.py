@@ -28,11 +28,10 @@ class PosteriorClusters(AlternatingLeastSquares):
 
         L_j(v) = ½·vᵀ·H_j·v − q_jᵀ·v,    H_j = Σ E[a·aᵀ]/σ² + Λ,    q_j = Σ r·E[a]/σ² + Λ·mean,
 
-    over its interactions with partners a and residual targets r, with the prior N(mean, Λ⁻¹)
-    of ids that have rows of their own. Rows of clusters minimise the sum over their members;
-    splits and reassignments ask for L_j (`QuadraticEvidence`), without a pass over the
-    interactions. The other side is solved for with E[v·vᵀ] = v·vᵀ + H_j⁻¹: what is not known
-    of an id counts, although its vector is that of its cluster.
+    over its interactions with partners a and residual targets r, with the prior N(mean, Λ⁻¹) of
+    ids with private rows. Rows of clusters minimise the sum over their members; splits and
+    reassignments use L_j (`QuadraticEvidence`), without a pass over the interactions. The partner
+    table is solved for with E[v·vᵀ] = v·vᵀ + H_j⁻¹, which includes the uncertainty of ids.
 
     `start` fits the full tables for `full_sweeps` sweeps. Then, as long as clusters split, a
     step solves for the rows of clusters alone; after that it is a sweep over all.

@@ -22,8 +22,7 @@ from celrec.runtime.communicator import Communicator, Partition
 class Pairs:
     """The distinct pairs (row, column) that occur, by row and then by column.
 
-    They are found by two counting sorts, so in time that grows with the interactions, not
-    with their logarithm too.
+    They are found by two counting sorts, in time linear in the interactions.
 
     >>> met = Pairs(np.array([1, 0, 1, 1]), np.array([2, 0, 0, 2]), 2, 3)
     >>> met.rows, met.columns, met.counts
@@ -54,14 +53,12 @@ _LINEAR = ("squared-error", "cross-entropy")  # in the target, but for a constan
 
 
 class Samples:
-    """The interactions of a log, collapsed while that is exact.
+    """The interactions of a log, aggregated by pairs of rows where that is exact.
 
-    Where a recommender sees of a user and an item nothing but their rows, all
-    interactions of a pair of rows predict alike. They become one sample that
-    counts so many times, with their mean target: for squared error and
-    cross-entropy its weighted loss differs from the sum of theirs by a constant.
-
-    `follow` must be called after ids have changed their rows.
+    If a model sees only the rows of a user and an item, all interactions of a pair of rows have
+    one prediction. They become a weighted sample with their mean target: for squared error and
+    cross-entropy its loss differs from theirs by a constant. Call `follow` after ids have changed
+    their rows.
     """
 
     def __init__(
@@ -127,7 +124,7 @@ def _collapsible(recommender: Model) -> bool:
 
 
 class BatchShard:
-    """The samples of a mini-batch that are this rank's; if none are, one sample of weight 0.
+    """The samples of a mini-batch that are this rank's, or one of weight 0.
 
     So all ranks draw the same random numbers and have gradients of the same parameters.
 

@@ -37,10 +37,9 @@ from celrec.runtime.communicator import LOCAL, Communicator, Partition
 
 
 class OfflineTraining:
-    """Trains a recommender in place and leaves it as validation data liked it best.
+    """Trains a model in place; early stopping restores the best state on validation data.
 
-    Tables that are clustered grow to their `max_clusters`; others are plain. Where
-    `valid` is empty there is nobody to judge, and the last state is left.
+    Clustered tables grow to their `max_clusters`. Without validation data the last state stays.
 
     >>> import celrec
     >>> from celrec.recommender.model import Model
