@@ -127,8 +127,8 @@ class Planted:
         event = np.arange(block * _BLOCK, min((block + 1) * _BLOCK, self.rows))
         timestamp = _START + event * _SECONDS // self.rows
         moment = (timestamp - _START) / _SECONDS
-        user = self._draw(rng, moment, self.user_skew, self._user_order, self._user_arrival)
-        item = self._draw(rng, moment, self.item_skew, self._item_order, self._item_arrival)
+        user = self._draw(rng, moment, self.user_skew, *self._orders["user"])
+        item = self._draw(rng, moment, self.item_skew, *self._orders["item"])
         rating = self._ratings(user, item, moment)
         if self.noise:
             rating += rng.normal(scale=self.noise, size=len(event)).astype(np.float32)
@@ -148,20 +148,15 @@ class Planted:
         return ratings
 
     @cached_property
-    def _user_order(self) -> NDArray[np.int32]:
-        return self._rng("user order").permutation(self.users).astype(np.int32)
-
-    @cached_property
-    def _item_order(self) -> NDArray[np.int32]:
-        return self._rng("item order").permutation(self.items).astype(np.int32)
-
-    @cached_property
-    def _user_arrival(self) -> NDArray[np.float32] | None:
-        return self._arrival(self.users, "user arrival")
-
-    @cached_property
-    def _item_arrival(self) -> NDArray[np.float32] | None:
-        return self._arrival(self.items, "item arrival")
+    def _orders(self) -> dict[str, tuple[NDArray[np.int32], NDArray[np.float32] | None]]:
+        """The ids of users and of items by popularity, and when each arrives."""
+        return {
+            name: (
+                self._rng(f"{name} order").permutation(count).astype(np.int32),
+                self._arrival(count, f"{name} arrival"),
+            )
+            for name, count in (("user", self.users), ("item", self.items))
+        }
 
     def _draw(
         self,

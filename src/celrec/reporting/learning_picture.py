@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 from markupsafe import Markup
 
@@ -14,14 +14,15 @@ from celrec.reporting.drawing import Axis, Sheet, element, path, picture, rules
 from celrec.reporting.wording import compressed_sides, figure, whole
 from celrec.runs.run_folder import Run
 
+Records: TypeAlias = Sequence[ValidationRecord]
 _LOSS, _STRIP, _GAP = 220.0, 46.0, 32.0  # heights
 _FAR = 8.0  # losses further above the lowest one than this multiple of the median are not shown
 _MANY_DOTS, _MANY_SPLITS = 60, 24  # more would be unreadable
 
 
-def best_of(validation_records: Sequence[ValidationRecord]) -> ValidationRecord | None:
+def best_of(records: Records) -> ValidationRecord | None:
     """The record with the lowest validation loss; None without validation data."""
-    evaluated = [one for one in validation_records if math.isfinite(one.valid_loss)]
+    evaluated = [one for one in records if math.isfinite(one.valid_loss)]
     return min(evaluated, key=lambda one: one.valid_loss) if evaluated else None
 
 
@@ -31,41 +32,37 @@ def clusters_of(record: ValidationRecord, sides: Sequence[str]) -> int:
     return sum(rows.get(side, 0) for side in sides)
 
 
-def marked_splits(
-    validation_records: Sequence[ValidationRecord], sides: Sequence[str]
-) -> list[ValidationRecord]:
+def marked_splits(records: Records, sides: Sequence[str]) -> list[ValidationRecord]:
     """The records after splits, if they are few enough for a line each."""
     splits = [
         after
-        for before, after in pairwise(validation_records)
+        for before, after in pairwise(records)
         if clusters_of(after, sides) > clusters_of(before, sides)
     ]
     return splits if len(splits) <= _MANY_SPLITS else []
 
 
-def learning_picture(
-    validation_records: Sequence[ValidationRecord], sides: Sequence[str]
-) -> Markup:
+def learning_picture(records: Records, sides: Sequence[str]) -> Markup:
     """Losses by step, and below them the number of clusters and of reassigned ids.
 
     `sides` are the tables whose clusters split.
     """
-    best, last = best_of(validation_records), validation_records[-1]
+    best, last = best_of(records), records[-1]
     label = f"Losses over {last.step} steps. Training loss {figure(last.train_loss)} in the end"
     if best is not None:
         label += f"; lowest validation loss {figure(best.valid_loss)} at step {best.step}"
 
     def draw(sheet: Sheet) -> tuple[float, Iterable[Markup]]:
-        across = _steps(validation_records, sheet)
-        parts = [*_losses(validation_records, sides, best, sheet, across)]
+        across = _steps(records, sheet)
+        parts = [*_losses(records, sides, best, sheet, across)]
         height = 14 + _LOSS
         if sides:
             height += _GAP
-            parts += _growth(validation_records, sides, sheet, across, height)
+            parts += _growth(records, sides, sheet, across, height)
             height += _STRIP
-        if any(one.moved for one in validation_records):
+        if any(one.moved for one in records):
             height += _GAP
-            parts += _moves(validation_records, sheet, across, height)
+            parts += _moves(records, sheet, across, height)
             height += _STRIP
         if best is not None:
             place = across.at(best.step)
@@ -80,28 +77,28 @@ def learning_picture(
     return picture(label, draw)
 
 
-def _steps(validation_records: Sequence[ValidationRecord], sheet: Sheet) -> Axis:
+def _steps(records: Records, sheet: Sheet) -> Axis:
     most = 5 if sheet.narrow else 10
-    steps = [float(one.step) for one in validation_records]
+    steps = [float(one.step) for one in records]
     axis = Axis.over([0.0, *steps], sheet.left, sheet.right, most=most, tight=True)
     whole_steps = tuple(tick for tick in axis.ticks if float(tick).is_integer())
     return Axis(axis.low, axis.high, axis.start, axis.end, whole_steps)
 
 
 def _losses(
-    validation_records: Sequence[ValidationRecord],
+    records: Records,
     sides: Sequence[str],
     best: ValidationRecord | None,
     sheet: Sheet,
     across: Axis,
 ) -> Iterable[Markup]:
     curves = {
-        "train": [one.train_loss for one in validation_records],
-        "valid": [one.valid_loss for one in validation_records],
+        "train": [one.train_loss for one in records],
+        "valid": [one.valid_loss for one in records],
     }
     upright = Axis.over(_near([*curves["train"], *curves["valid"]]), 14 + _LOSS, 14)
     yield from rules(sheet, upright)
-    for one in marked_splits(validation_records, sides):
+    for one in marked_splits(records, sides):
         place = across.at(one.step)
         yield element("line", x1=place, x2=place, y1=14, y2=14 + _LOSS, class_="split")
     inside = []
@@ -110,11 +107,11 @@ def _losses(
             (across.at(one.step) - sheet.left, upright.at(value) - 14)
             if math.isfinite(value)
             else None
-            for one, value in zip(validation_records, values, strict=True)
+            for one, value in zip(records, values, strict=True)
         ]
         inside.append(element("path", d=path(points), class_=f"curve {kind}"))
-        radius, dot = (3.0, kind) if len(validation_records) <= _MANY_DOTS else (4.0, "ghost")
-        for one, value, point in zip(validation_records, values, points, strict=True):
+        radius, dot = (3.0, kind) if len(records) <= _MANY_DOTS else (4.0, "ghost")
+        for one, value, point in zip(records, values, points, strict=True):
             if point is not None:
                 title = element("title", f"step {whole(one.step)}: {kind} {figure(value)}")
                 inside.append(
@@ -140,34 +137,28 @@ def _losses(
 
 
 def _growth(
-    validation_records: Sequence[ValidationRecord],
-    sides: Sequence[str],
-    sheet: Sheet,
-    across: Axis,
-    top: float,
+    records: Records, sides: Sequence[str], sheet: Sheet, across: Axis, top: float
 ) -> Iterable[Markup]:
-    counts = [clusters_of(one, sides) for one in validation_records]
+    counts = [clusters_of(one, sides) for one in records]
     upright = Axis.over([0, *counts], top + _STRIP, top, most=1, tight=True)
     points: list[tuple[float, float]] = [(sheet.left, upright.at(0))]
-    for one, count in zip(validation_records, counts, strict=True):
+    for one, count in zip(records, counts, strict=True):
         place = across.at(one.step)
         points += [(place, points[-1][1]), (place, upright.at(count))]
     points.append((points[-1][0], upright.at(0)))
     yield from _strip(sheet, top, "clusters", max(counts))
     yield element("path", d=path(points) + "Z", class_="stairs")
-    for one, count in zip(validation_records, counts, strict=True):
+    for one, count in zip(records, counts, strict=True):
         words = element("title", f"step {whole(one.step)}: {whole(count)} clusters")
         place = across.at(one.step)
         yield element("circle", words, cx=place, cy=upright.at(count), r=4, class_="ghost")
 
 
-def _moves(
-    validation_records: Sequence[ValidationRecord], sheet: Sheet, across: Axis, top: float
-) -> Iterable[Markup]:
-    most = max(one.moved for one in validation_records)
-    width = max(0.7 * (sheet.right - sheet.left) / len(validation_records), 1)
+def _moves(records: Records, sheet: Sheet, across: Axis, top: float) -> Iterable[Markup]:
+    most = max(one.moved for one in records)
+    width = max(0.7 * (sheet.right - sheet.left) / len(records), 1)
     yield from _strip(sheet, top, "ids that moved", most)
-    for one in validation_records:
+    for one in records:
         if one.moved:
             height = max(_STRIP * one.moved / most, 1.5)
             words = element("title", f"step {whole(one.step)}: {whole(one.moved)} ids moved")
@@ -206,16 +197,16 @@ _STAGES = {
 }
 
 
-def stage_words(name: str, validation_records: list[ValidationRecord], run: Run) -> dict[str, Any]:
+def stage_words(name: str, records: Records, run: Run) -> dict[str, Any]:
     """A stage for the page: a picture, its legend, and its numbers."""
     plan = run.plan
     sides = compressed_sides(run) if plan.clustered or plan.online else []
-    if not any(clusters_of(one, sides) for one in validation_records):
+    if not any(clusters_of(one, sides) for one in records):
         sides = []
-    best = best_of(validation_records)
+    best = best_of(records)
     splits = bool(sides) and name == "choose"
     rows, before = [], None
-    for one in validation_records:
+    for one in records:
         count = clusters_of(one, sides)
         rows.append(
             {
@@ -232,13 +223,13 @@ def stage_words(name: str, validation_records: list[ValidationRecord], run: Run)
     legend = [("train", "training loss")]
     if best is not None:
         legend.append(("valid", "validation loss"))
-    if splits and marked_splits(validation_records, sides):
+    if splits and marked_splits(records, sides):
         legend.append(("split", "clusters were split"))
-    if any(one.moved for one in validation_records):
+    if any(one.moved for one in records):
         legend.append(("moved", "ids that moved to another cluster"))
     return {
         "name": _STAGES.get(name, name),
-        "picture": learning_picture(validation_records, sides if splits else []),
+        "picture": learning_picture(records, sides if splits else []),
         "legend": legend,
         "rows": rows,
         "splits": splits,
