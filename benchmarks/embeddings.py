@@ -28,11 +28,11 @@ from torch import Tensor, nn
 
 from celrec import Interactions
 from celrec.data.id_map import IdMap
-from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.embedding import Embedding
 from celrec.embeddings.hash_code import HashCodeEmbedding, HashGnn, hash_codes
 from celrec.embeddings.mixed import MixedEmbedding
+from celrec.embeddings.personal import BiasedEmbedding
 from celrec.embeddings.prehash_history import HistoryPreHashEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.embeddings.registry import METHODS, Request

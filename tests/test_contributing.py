@@ -8,7 +8,7 @@ import pytest
 
 import celrec
 from celrec.cli.main import main
-from celrec.embeddings.modulo import ModuloEmbedding
+from celrec.embeddings.hashing import ModuloEmbedding
 from celrec.embeddings.registry import METHODS, Method
 from celrec.models.interaction import LOSSES
 from celrec.models.registry import MODELS

@@ -8,7 +8,7 @@ from celrec import CelrecError
 from celrec.embeddings.adaptive import AdaptiveEmbedding
 from celrec.embeddings.embedding import Embedding, Memory, Traits
 from celrec.embeddings.full import FullEmbedding
-from celrec.embeddings.modulo import ModuloEmbedding
+from celrec.embeddings.hashing import ModuloEmbedding
 from celrec.embeddings.robe import RobeEmbedding
 from celrec.testing import check_embedding
 

@@ -14,7 +14,6 @@ from celrec.data.planted import Planted as Planted
 from celrec.data.reading import read as read
 from celrec.data.split import Split as Split
 from celrec.embeddings.adaptive import AdaptiveEmbedding as AdaptiveEmbedding
-from celrec.embeddings.biased import BiasedEmbedding as BiasedEmbedding
 from celrec.embeddings.binary_code import BinaryCodeEmbedding as BinaryCodeEmbedding
 from celrec.embeddings.cafe import CafeEmbedding as CafeEmbedding
 from celrec.embeddings.cce import CceEmbedding as CceEmbedding
@@ -26,9 +25,10 @@ from celrec.embeddings.embedding import Embedding as Embedding
 from celrec.embeddings.embedding import Memory as Memory
 from celrec.embeddings.full import FullEmbedding as FullEmbedding
 from celrec.embeddings.hash_code import HashCodeEmbedding as HashCodeEmbedding
+from celrec.embeddings.hashing import ModuloEmbedding as ModuloEmbedding
 from celrec.embeddings.levelled import LevelledEmbedding as LevelledEmbedding
 from celrec.embeddings.mixed import MixedEmbedding as MixedEmbedding
-from celrec.embeddings.modulo import ModuloEmbedding as ModuloEmbedding
+from celrec.embeddings.personal import BiasedEmbedding as BiasedEmbedding
 from celrec.embeddings.personal import PersonalEmbedding as PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding as PosteriorEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding as PreHashEmbedding

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from celrec import CelrecError, Clusterer, clusterize, declusterize
-from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.clustered_bag import ClusteredEmbeddingBag
+from celrec.embeddings.personal import BiasedEmbedding
 
 USERS, ITEMS, TAGS, DIM = 7, 20, 12, 4
 

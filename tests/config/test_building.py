@@ -12,7 +12,7 @@ from celrec.config.building import describe_model, make_model, rebuild_model
 from celrec.config.plan import Plan
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
-from celrec.embeddings.modulo import ModuloEmbedding
+from celrec.embeddings.hashing import ModuloEmbedding
 from celrec.models.registry import MODELS
 from celrec.recommender.clusters import personalise
 

@@ -14,11 +14,11 @@ from celrec.config import plan as plan_module
 from celrec.config.building import make_model
 from celrec.config.presets import ONLINE, PRESETS
 from celrec.embeddings import registry as methods_module
-from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.description import describe_embedding, make_embedding
 from celrec.embeddings.embedding import Traits
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.hash_code import HashGnn, hash_codes
+from celrec.embeddings.personal import BiasedEmbedding
 from celrec.embeddings.registry import METHODS, Request
 from celrec.offline.checkpoint import Checkpoint
 from celrec.runs.run_folder import load_run, save_run, trained_run

@@ -3,12 +3,12 @@ import copy
 import pytest
 import torch
 
-from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.embedding import Memory
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.hashing import ModuloEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
-from celrec.embeddings.modulo import ModuloEmbedding
+from celrec.embeddings.personal import BiasedEmbedding
 
 IDS = 6
 EVERYONE = [*range(IDS), -1, IDS, 2**40, -(2**40)]

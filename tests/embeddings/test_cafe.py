@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from celrec import CelrecError
 from celrec.embeddings.cafe import CafeEmbedding
-from celrec.embeddings.modulo import ModuloEmbedding
+from celrec.embeddings.hashing import ModuloEmbedding
 
 IDS = 60
 UNSEEN = [-1, -IDS, -(2**40), IDS, 2**40, 2**63 - 1, -(2**63)]

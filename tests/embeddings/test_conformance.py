@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from celrec import CelrecError
 from celrec.embeddings.adaptive import AdaptiveEmbedding
-from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.binary_code import BinaryCodeEmbedding
 from celrec.embeddings.cafe import CafeEmbedding
 from celrec.embeddings.cce import CceEmbedding
@@ -18,10 +17,10 @@ from celrec.embeddings.description import table_classes
 from celrec.embeddings.embedding import SharedRows
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.hash_code import HashCodeEmbedding
+from celrec.embeddings.hashing import ModuloEmbedding
 from celrec.embeddings.levelled import LevelledEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
-from celrec.embeddings.modulo import ModuloEmbedding
-from celrec.embeddings.personal import PersonalEmbedding
+from celrec.embeddings.personal import BiasedEmbedding, PersonalEmbedding
 from celrec.embeddings.posterior import IMPOSSIBLE, PosteriorEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
 from celrec.embeddings.prehash_history import HistoryPreHashEmbedding

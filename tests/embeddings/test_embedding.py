@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from celrec import CelrecError
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
-from celrec.embeddings.modulo import ModuloEmbedding
+from celrec.embeddings.hashing import ModuloEmbedding
 from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celrec import CelrecError
-from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.description import describe_embedding, make_embedding
 from celrec.embeddings.levelled import LevelledEmbedding
+from celrec.embeddings.personal import BiasedEmbedding
 
 DIM = 4
 

@@ -10,9 +10,9 @@ from celrec import CelrecError
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.description import describe_embedding, make_embedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.hashing import ModuloEmbedding
 from celrec.embeddings.id_rows import narrowest_dtype
 from celrec.embeddings.mixed import MixedEmbedding
-from celrec.embeddings.modulo import ModuloEmbedding
 
 
 def clustered(assignment, unseen=0, dim=2, **options):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celrec import CelrecError
-from celrec.embeddings.modulo import ModuloEmbedding
+from celrec.embeddings.hashing import ModuloEmbedding
 
 
 def rows_of(ids, rows, seed=0):

@@ -11,8 +11,8 @@ from celrec.embeddings.cafe import CafeEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.embedding import Memory
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.hashing import ModuloEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
-from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
 
 IDS, DIM = 12, 4

@@ -10,7 +10,6 @@ from torch.utils._pytree import tree_leaves
 
 from celrec import CelrecError, Clusterer, Planted
 from celrec.embeddings.adaptive import AdaptiveEmbedding
-from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.binary_code import BinaryCodeEmbedding
 from celrec.embeddings.cafe import CafeEmbedding
 from celrec.embeddings.cce import CceEmbedding
@@ -21,10 +20,10 @@ from celrec.embeddings.description import table_classes
 from celrec.embeddings.embedding import Embedding, Traits
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.hash_code import HashCodeEmbedding, HashGnn, hash_codes
+from celrec.embeddings.hashing import ModuloEmbedding
 from celrec.embeddings.levelled import LevelledEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
-from celrec.embeddings.modulo import ModuloEmbedding
-from celrec.embeddings.personal import PersonalEmbedding
+from celrec.embeddings.personal import BiasedEmbedding, PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
 from celrec.embeddings.prehash_history import HistoryPreHashEmbedding

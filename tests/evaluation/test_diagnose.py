@@ -7,10 +7,10 @@ import torch
 
 from celrec import CelrecError, ClusteredEmbedding, Planted, load_dataset
 from celrec.cel.split import eigenvalue_ratio
-from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.hashing import ModuloEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
-from celrec.embeddings.modulo import ModuloEmbedding
+from celrec.embeddings.personal import BiasedEmbedding
 from celrec.evaluation.cluster_diagnostics import ClusterDiagnostics, diagnose
 from celrec.recommender.model import Model
 

@@ -9,10 +9,9 @@ import torch
 from celrec import Planted, read
 from celrec.config import building
 from celrec.config.building import make_model
-from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
-from celrec.embeddings.personal import PersonalEmbedding
+from celrec.embeddings.personal import BiasedEmbedding, PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
 

@@ -13,11 +13,10 @@ from celrec.config import building
 from celrec.config.building import make_model
 from celrec.config.plan import Plan
 from celrec.data.seen_items import SeenItems
-from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
-from celrec.embeddings.personal import PersonalEmbedding
+from celrec.embeddings.personal import BiasedEmbedding, PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.embeddings.registry import METHODS

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from celrec import Planted, read
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.hashing import ModuloEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
-from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.offline.kernels import candidate_losses, member_gradients, normal_equations
 from celrec.offline.pair_statistics import (
     DensePairStatistics,

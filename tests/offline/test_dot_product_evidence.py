@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from celrec import Planted, read
 from celrec.cel.autograd_evidence import AutogradEvidence
-from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.personal import BiasedEmbedding
 from celrec.offline import factorisation_solver as module
 from celrec.offline.factorisation_solver import DotProductEvidence, Residuals
 from celrec.recommender.batch import Batch

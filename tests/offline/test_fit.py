@@ -11,11 +11,11 @@ from celrec.config.building import make_model, starting_clusters
 from celrec.config.offline import Schedule
 from celrec.config.plan import Plan
 from celrec.config.presets import PRESETS
-from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.hashing import ModuloEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
-from celrec.embeddings.modulo import ModuloEmbedding
+from celrec.embeddings.personal import BiasedEmbedding
 from celrec.evaluation.cluster_diagnostics import ClusterDiagnostics, adjusted_rand_index
 from celrec.offline.fitting import fit
 from celrec.offline.training import OfflineTraining

@@ -16,8 +16,8 @@ from celrec.config.plan import Plan
 from celrec.config.presets import PRESETS
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.hashing import ModuloEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
-from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.models.registry import MODELS
 from celrec.offline.checkpoint import Checkpoint
 from celrec.offline.fitting import fit

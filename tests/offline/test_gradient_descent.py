@@ -10,10 +10,10 @@ from celrec.cel.autograd_evidence import AutogradEvidence
 from celrec.cel.clusterer import Clusterer
 from celrec.cel.reassignment import Reassignment
 from celrec.config.offline import OPTIMISERS, DescentConfig
-from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
+from celrec.embeddings.personal import BiasedEmbedding
 from celrec.offline.factorisation_solver import DotProductEvidence, initialise_factors
 from celrec.offline.gradient_descent import GradientDescent
 from celrec.recommender.batch import Batch

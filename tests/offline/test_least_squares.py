@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from celrec import CelrecError, Planted, read
 from celrec.config.offline import LeastSquaresConfig, OfflineConfig, Schedule
-from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.hashing import ModuloEmbedding
 from celrec.embeddings.id_rows import copy_row_state
 from celrec.embeddings.mixed import MixedEmbedding
-from celrec.embeddings.modulo import ModuloEmbedding
+from celrec.embeddings.personal import BiasedEmbedding
 from celrec.offline import least_squares
 from celrec.offline.factorisation_solver import initialise_factors
 from celrec.offline.least_squares import AlternatingLeastSquares

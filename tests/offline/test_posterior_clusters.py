@@ -7,9 +7,9 @@ import torch
 from celrec import CelrecError, Plan, Planted, Split, fit
 from celrec.config.offline import LeastSquaresConfig, OfflineConfig, Schedule
 from celrec.config.presets import PRESETS
-from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.personal import BiasedEmbedding
 from celrec.evaluation.cluster_diagnostics import adjusted_rand_index
 from celrec.offline.posterior_clusters import PosteriorClusters
 from celrec.offline.training import OfflineTraining

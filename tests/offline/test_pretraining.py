@@ -10,8 +10,8 @@ from celrec.config.building import make_model
 from celrec.config.plan import Plan
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.hashing import ModuloEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
-from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.offline.fitting import take_over
 from celrec.offline.training import OfflineTraining
 from celrec.recommender.model import Model

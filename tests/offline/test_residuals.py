@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celrec import BiasModel, Planted, read
-from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.personal import BiasedEmbedding
 from celrec.offline.factorisation_solver import Residuals
 from celrec.offline.kernels import unexplained_sums
 from celrec.recommender.batch import Batch

@@ -11,8 +11,8 @@ import celrec
 from celrec.data.interactions import EncodedFeature
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.hashing import ModuloEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
-from celrec.embeddings.modulo import ModuloEmbedding
 from celrec.models.deepfm import DeepFM
 from celrec.models.din import DIN
 from celrec.models.interaction import LOSSES, rating_and_conversion

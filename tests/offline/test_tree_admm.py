@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 
 from celrec import CelrecError, Plan, Planted, Split, fit
 from celrec.config.offline import OfflineConfig, Schedule, TreeConfig
-from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.personal import BiasedEmbedding
 from celrec.embeddings.tree import TreeEmbedding
 from celrec.evaluation.cluster_diagnostics import adjusted_rand_index
-from celrec.offline import tree_admm
+from celrec.offline import gradient_descent
 from celrec.offline.factorisation_solver import initialise_factors
+from celrec.offline.gradient_descent import TreeAdmm
 from celrec.offline.row_solvers import admm_rows
 from celrec.offline.training import OfflineTraining
-from celrec.offline.tree_admm import TreeAdmm
 from celrec.recommender.model import Model
 from tests.data.logs import logs
 from tests.offline.test_least_squares import assert_resumes
@@ -293,7 +293,7 @@ def test_batches_of_rows_are_the_same_as_all_at_once(monkeypatch):
     log = PLANTED.interactions()
     found = []
     for numbers in (1 << 22, 7 * DIM**2):
-        monkeypatch.setattr(tree_admm, "_BATCH", numbers)
+        monkeypatch.setattr(gradient_descent, "_BATCH", numbers)
         solver = make_solver(log)
         for _ in range(5):
             solver.step()

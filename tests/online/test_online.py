@@ -15,7 +15,7 @@ from celrec.config.presets import ONLINE, PRESETS
 from celrec.embeddings.cafe import CafeEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
-from celrec.embeddings.modulo import ModuloEmbedding
+from celrec.embeddings.hashing import ModuloEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
 from celrec.evaluation.cluster_diagnostics import adjusted_rand_index

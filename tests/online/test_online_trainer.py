@@ -11,7 +11,7 @@ from celrec.config.online import OnlineClusterConfig, OnlineConfig, RowDescentCo
 from celrec.embeddings.binary_code import BinaryCodeEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
-from celrec.embeddings.modulo import ModuloEmbedding
+from celrec.embeddings.hashing import ModuloEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
 from celrec.models.deepfm import DeepFM

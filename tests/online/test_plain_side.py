@@ -4,7 +4,7 @@ import torch
 
 from celrec.config.online import RowDescentConfig
 from celrec.embeddings.full import FullEmbedding
-from celrec.embeddings.modulo import ModuloEmbedding
+from celrec.embeddings.hashing import ModuloEmbedding
 from celrec.online.plain_tables import RowTableTrainer
 
 DIM = 3

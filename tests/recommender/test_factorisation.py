@@ -2,11 +2,11 @@ import pytest
 import torch
 
 from celrec import CelrecError, Planted, read
-from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.hashing import ModuloEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
-from celrec.embeddings.modulo import ModuloEmbedding
+from celrec.embeddings.personal import BiasedEmbedding
 from celrec.models.dot_product import DotProduct
 from celrec.offline.factorisation_solver import initialise_factors
 from celrec.recommender.batch import Batch

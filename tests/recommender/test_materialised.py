@@ -3,10 +3,10 @@ import copy
 import pytest
 import torch
 
-from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.binary_code import BinaryCodeEmbedding
 from celrec.embeddings.compositional import CompositionalEmbedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.personal import BiasedEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
 from celrec.offline.factorisation_solver import initialise_factors
 from celrec.recommender.model import Model

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.personal import BiasedEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.inference.top_k import TopK
 from celrec.recommender.model import Model

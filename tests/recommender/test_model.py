@@ -4,11 +4,11 @@ import pytest
 import torch
 
 import celrec
-from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.cafe import CafeEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.deep_hash import DeepHashEmbedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.personal import BiasedEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
 from celrec.models.deepfm import DeepFM
 from celrec.models.dien import DIEN

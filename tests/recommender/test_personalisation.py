@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from celrec import CelrecError, Planted, read
 from celrec.config.offline import DescentConfig
-from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.hashing import ModuloEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
-from celrec.embeddings.modulo import ModuloEmbedding
+from celrec.embeddings.personal import BiasedEmbedding
 from celrec.models.interaction import LOSSES
 from celrec.offline.gradient_descent import GradientDescent
 from celrec.recommender.batch import Batch

@@ -6,11 +6,10 @@ import torch
 from celrec import Planted, read
 from celrec.config.building import make_model
 from celrec.config.plan import Plan
-from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
-from celrec.embeddings.modulo import ModuloEmbedding
-from celrec.embeddings.personal import PersonalEmbedding
+from celrec.embeddings.hashing import ModuloEmbedding
+from celrec.embeddings.personal import BiasedEmbedding, PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.models.deepfm import DeepFM

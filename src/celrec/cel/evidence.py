@@ -75,23 +75,18 @@ class DistributedEvidence(Evidence):
         self._own, self._communicator = own, communicator or default_communicator()
 
     def observe(self, batch: object) -> None:
-        """Take notice of a batch of this rank."""
         self._own.observe(batch)
 
     def interactions(self) -> Tensor:
-        """Summed over ranks."""
         return self._communicator.all_reduce(self._own.interactions())
 
     def gradients(self, members: Tensor) -> Tensor:
-        """Summed over ranks."""
         return self._communicator.all_reduce(self._own.gradients(members))
 
     def losses(self) -> Tensor:
-        """Summed over ranks."""
         return self._communicator.all_reduce(self._own.losses())
 
     def own_losses(self) -> Tensor:
-        """Summed over ranks."""
         return self._communicator.all_reduce(self._own.own_losses())
 
     def partners(self, members: Tensor) -> Tensor:

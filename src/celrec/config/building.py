@@ -17,7 +17,6 @@ from celrec.config.options import SIDES
 from celrec.config.plan import LITE, Plan
 from celrec.data.id_map import UNSEEN
 from celrec.data.interactions import EncodedFeature, Interactions
-from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.description import (
     describe_embedding,
@@ -26,7 +25,7 @@ from celrec.embeddings.description import (
 )
 from celrec.embeddings.embedding import Embedding
 from celrec.embeddings.full import FullEmbedding
-from celrec.embeddings.personal import PersonalEmbedding
+from celrec.embeddings.personal import BiasedEmbedding, PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.embeddings.registry import Request, find_method

@@ -52,8 +52,8 @@ class Histories:
 
     Histories are built from training data, for its own rows or for other events such as test
     data. A history contains items of strictly earlier training events only, so events with the
-    same timestamp do not leak into it. Without timestamps, rows are in the order of time and
-    other events come after all of them.
+    same timestamp do not leak into it. Items are oldest first, padded with UNSEEN on the left.
+    Without timestamps, rows are in the order of time and other events come after all of them.
 
     Memory is at most 24 bytes per row and 8 per user. A query takes O(1) for a row of the log and
     O(log rows) for another event.
@@ -93,17 +93,11 @@ class Histories:
         return self
 
     def at_rows(self, rows: NDArray[np.integer], length: int) -> NDArray[np.int32]:
-        """The latest `length` items before each of these rows of the log itself.
-
-        Oldest first, padded with UNSEEN on the left.
-        """
+        """The latest `length` items before each of these rows of the log itself."""
         return self._latest(self._log.user[rows], self._ends[rows], length)
 
     def before(self, events: Interactions, length: int) -> NDArray[np.int32]:
-        """The latest `length` items before each of these events, which use the log's dense ids.
-
-        Oldest first, padded with UNSEEN on the left.
-        """
+        """The latest `length` items before each of these events, which use the log's dense ids."""
         if self._moments is None or events.timestamp is None:
             return self.latest(events.user, length)
         moments = np.searchsorted(self._moments, events.timestamp)
@@ -111,10 +105,7 @@ class Histories:
         return self._latest(events.user, ends, length)
 
     def latest(self, users: NDArray[np.integer], length: int) -> NDArray[np.int32]:
-        """The latest `length` items of each of these users, after all events.
-
-        Oldest first, padded with UNSEEN on the left.
-        """
+        """The latest `length` items of each of these users, after all events."""
         return self._latest(users, self._starts[users + 1], length)
 
     def _moments_of_rows(self, rows: NDArray[np.integer]) -> NDArray[np.integer]:

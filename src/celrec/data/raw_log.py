@@ -59,7 +59,7 @@ def time_as_integer(column: str, dtype: pl.DataType, name: str) -> pl.Expr:
 _BATCH_ROWS = 1 << 18
 
 
-class TableLog:
+class TableLog(RawLog):
     """Reads a polars LazyFrame, only the columns with a role."""
 
     def __init__(self, frame: pl.LazyFrame, columns: Columns, name: str) -> None:
@@ -80,11 +80,9 @@ class TableLog:
         self._raw = frame.select(pl.col(column).alias(role) for role, column in roles.items())
 
     def expected_rows(self) -> int:
-        """The number of rows."""
         return int(self._raw.select(pl.len()).collect().item())
 
     def batches(self, drop_invalid: bool) -> Iterator[Batch]:
-        """The rows in order."""
         # Tables have no malformed rows, only nulls, which the reader handles.
         start = 0
         try:
@@ -107,7 +105,7 @@ class TableLog:
         raise CelrecError(f"{self.name}: column {column!r} is {dtype}, not a number; cast it")
 
 
-class TextLog:
+class TextLog(RawLog):
     """Reads a delimited file by blocks, parsing only the columns with a role.
 
     Ids are read as text, which preserves leading zeros.
@@ -120,11 +118,9 @@ class TextLog:
         self._progress = progress
 
     def expected_rows(self) -> int:
-        """An estimate of the number of rows from the size of the file."""
         return self._table.source.estimated_lines()
 
     def batches(self, drop_invalid: bool) -> Iterator[Batch]:
-        """The rows in order; a malformed one raises an error, or is dropped with `drop_invalid`."""
         roles = self.columns.roles()
         types: dict[str, type[pl.DataType]] = {
             roles["user"]: pl.String,

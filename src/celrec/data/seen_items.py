@@ -84,7 +84,7 @@ class SeenItems:
 
     def events(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The users and items of all events that count, in the order of time."""
-        user, item = self._stored(0, self._size)
+        user, item = (rows.flat[: self._size] for rows in (self._user, self._item))
         if self.latest is not None:
             counted = self._counted()
             user, item = user[counted], item[counted]
@@ -94,8 +94,8 @@ class SeenItems:
         self, start: int = 0, end: int | None = None
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The users and items of stored events start … end − 1, also of those that do not count."""
-        user, item = self._stored(start, self._size if end is None else min(end, self._size))
-        return user.copy(), item.copy()
+        some = slice(start, self._size if end is None else min(end, self._size))
+        return self._user.flat[some].copy(), self._item.flat[some].copy()
 
     def frozen(self) -> SeenItems:
         """A snapshot, which other threads can read while events are added here.
@@ -123,9 +123,6 @@ class SeenItems:
         """Keep only these users or these items, renumbered in this order."""
         self._compact(users, items)
 
-    def _stored(self, start: int, end: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        return self._user.flat[start:end], self._item.flat[start:end]
-
     def _counted(self) -> NDArray[np.bool_]:
         user = self._user.flat[: self._size]
         return _latest(user, self._most, np.zeros_like(self._count.flat))
@@ -144,7 +141,8 @@ class SeenItems:
         self, users: NDArray[np.int64] | None = None, items: NDArray[np.int64] | None = None
     ) -> None:
         """Keep only the events that count, copied in blocks to save memory."""
-        (user, item), counted = self._stored(0, self._size), self._counted()
+        user, item = (rows.flat[: self._size] for rows in (self._user, self._item))
+        counted = self._counted()
         numbers = _numbers(user, users), _numbers(item, items)
         self._clear()
         self.generation += 1

@@ -1,5 +1,4 @@
 from celrec.embeddings.adaptive import AdaptiveEmbedding as AdaptiveEmbedding
-from celrec.embeddings.biased import BiasedEmbedding as BiasedEmbedding
 from celrec.embeddings.binary_code import BinaryCodeEmbedding as BinaryCodeEmbedding
 from celrec.embeddings.cafe import CafeEmbedding as CafeEmbedding
 from celrec.embeddings.cce import CceEmbedding as CceEmbedding
@@ -15,9 +14,10 @@ from celrec.embeddings.embedding import SharedRows as SharedRows
 from celrec.embeddings.embedding import Traits as Traits
 from celrec.embeddings.full import FullEmbedding as FullEmbedding
 from celrec.embeddings.hash_code import HashCodeEmbedding as HashCodeEmbedding
+from celrec.embeddings.hashing import ModuloEmbedding as ModuloEmbedding
 from celrec.embeddings.levelled import LevelledEmbedding as LevelledEmbedding
 from celrec.embeddings.mixed import MixedEmbedding as MixedEmbedding
-from celrec.embeddings.modulo import ModuloEmbedding as ModuloEmbedding
+from celrec.embeddings.personal import BiasedEmbedding as BiasedEmbedding
 from celrec.embeddings.personal import PersonalEmbedding as PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding as PosteriorEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding as PreHashEmbedding

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.embedding import Embedding
 from celrec.embeddings.levelled import LevelledEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
-from celrec.embeddings.personal import PersonalEmbedding
+from celrec.embeddings.personal import BiasedEmbedding, PersonalEmbedding
 from celrec.embeddings.prehash_history import HistoryPreHashEmbedding
 from celrec.embeddings.registry import METHODS
 from celrec.errors import CelrecError

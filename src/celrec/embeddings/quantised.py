@@ -32,7 +32,7 @@ class QuantisedEmbedding(Embedding):
     `pack` keeps integers and steps only, for serving: the same vectors in a quarter of the
     memory, without training.
 
-    >>> from celrec.embeddings.modulo import ModuloEmbedding
+    >>> from celrec.embeddings.hashing import ModuloEmbedding
     >>> table = QuantisedEmbedding(ModuloEmbedding(1000, 16, rows=10))
     >>> table.memory(training=True), table.memory()
     (Memory(table=680, index=8), Memory(table=200, index=0))

@@ -25,7 +25,7 @@ from celrec.embeddings.deep_hash import DeepHashEmbedding
 from celrec.embeddings.embedding import Embedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.hash_code import HashCodeEmbedding, hash_codes
-from celrec.embeddings.modulo import ModuloEmbedding
+from celrec.embeddings.hashing import ModuloEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding

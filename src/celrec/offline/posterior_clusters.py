@@ -11,10 +11,10 @@ from celrec.cel.evidence import Evidence
 from celrec.cel.quadratics import QuadraticEvidence, Quadratics
 from celrec.config.offline import LeastSquaresConfig
 from celrec.data.interactions import Interactions
-from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.embedding import Embedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.personal import BiasedEmbedding
 from celrec.errors import CelrecError
 from celrec.offline.least_squares import PASSES, AlternatingLeastSquares
 from celrec.recommender.model import Model

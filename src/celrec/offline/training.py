@@ -25,13 +25,12 @@ from celrec.config.online import OnlineConfig
 from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.errors import CelrecError
-from celrec.offline.gradient_descent import GradientDescent
+from celrec.offline.gradient_descent import GradientDescent, TreeAdmm
 from celrec.offline.least_squares import AlternatingLeastSquares
 from celrec.offline.minibatch import MinibatchDescent
 from celrec.offline.online_solver import OnlineDescent
 from celrec.offline.posterior_clusters import PosteriorClusters
 from celrec.offline.solver import Solver, ValidationRecord
-from celrec.offline.tree_admm import TreeAdmm
 from celrec.recommender.model import Model
 from celrec.runtime.communicator import LOCAL, Communicator, Partition
 

@@ -140,7 +140,6 @@ class LatestEvidence(Evidence):
         return self._losses(clusters, *self._events.replay(ids)).T
 
     def own_losses(self) -> Tensor:
-        """The same under the row of each id's cluster."""
         ids = np.arange(self._table.num_embeddings)
         own = self._table.assignment[None, :-1].long()
         return self._losses(own, *self._events.replay(ids))[0]

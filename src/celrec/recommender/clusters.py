@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from celrec.cel.reassignment import merge_while
 from celrec.data.interactions import Interactions
-from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.embedding import Embedding, SharedRows
 from celrec.embeddings.mixed import MixedEmbedding
-from celrec.embeddings.personal import PersonalEmbedding
+from celrec.embeddings.personal import BiasedEmbedding, PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.errors import CelrecError

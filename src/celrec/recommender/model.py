@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from celrec.data.histories import Histories
 from celrec.data.id_map import UNSEEN
 from celrec.data.interactions import Interactions
-from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.embedding import Embedding, SharedRows
+from celrec.embeddings.personal import BiasedEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.errors import CelrecError
 from celrec.models.dot_product import BiasedDotProduct, DotProduct
@@ -113,20 +113,17 @@ class Model(nn.Module):
 
     @property
     def row_tables(self) -> dict[str, SharedRows]:
-        """Users and items as tables of rows."""
+        """Users and items as tables of rows, without biases; `Materialised` if composed."""
         return {"users": self.user_rows, "items": self.item_rows}
 
     @property
     def user_rows(self) -> SharedRows:
-        """The users as a table of rows, without biases.
-
-        A `Materialised` view where vectors are computed from several rows.
-        """
+        """The users as a table of rows."""
         return self._rows("users", self.users)
 
     @property
     def item_rows(self) -> SharedRows:
-        """The items as a table of rows, as for `user_rows`."""
+        """The items as a table of rows."""
         return self._rows("items", self.items)
 
     def _rows(self, name: str, table: Embedding) -> SharedRows:

@@ -11,10 +11,9 @@ import torch.nn.functional as F  # noqa: N812  (its name everywhere)
 from torch import Tensor
 
 from celrec.data.id_map import UNSEEN
-from celrec.embeddings.biased import BiasedEmbedding
 from celrec.embeddings.embedding import Embedding, SharedRows
 from celrec.embeddings.full import FullEmbedding
-from celrec.embeddings.personal import PersonalEmbedding
+from celrec.embeddings.personal import BiasedEmbedding, PersonalEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.models.interaction import History
 from celrec.recommender.batch import Batch
@@ -103,7 +102,7 @@ class Materialised(FullEmbedding):
     So code for tables of rows works with sums, products and mixtures of rows too. The rows are
     not parameters, and are neither trained, saved nor counted.
 
-    >>> from celrec.embeddings.biased import BiasedEmbedding
+    >>> from celrec.embeddings.personal import BiasedEmbedding
     >>> source = BiasedEmbedding(FullEmbedding(3, 2))
     >>> view = Materialised(source)
     >>> bool((view(torch.arange(3)) == source(torch.arange(3))).all())

@@ -46,14 +46,13 @@ _CHUNK = 1 << 20
 _JSON_NAMES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 
 
-class TextFile:
+class TextFile(EventFile):
     """Reads delimited rows or JSON lines, plain or compressed."""
 
     def __init__(self, source: TextSource, roles: Columns) -> None:
         self._source, self._roles = source, roles
 
     def batches(self, size: int, after: Offset) -> Iterator[FileBatch]:
-        """The events after a position, in batches of `size` rows."""
         length = self._source.path.stat().st_size
         if length < after.get("size", 0):
             raise CelrecError(
@@ -111,14 +110,13 @@ _ROWS = 1 << 16
 _FOOTER = 1 << 12
 
 
-class ParquetFile:
+class ParquetFile(EventFile):
     """Reads a parquet file by row groups, only the columns with a role."""
 
     def __init__(self, path: Path, roles: Columns) -> None:
         self._path, self._roles = path, roles
 
     def batches(self, size: int, after: Offset) -> Iterator[FileBatch]:
-        """The events after a position, in batches of `size` rows."""
         identity = self._identity()
         if after and identity != {name: after.get(name) for name in identity}:
             raise CelrecError(
