@@ -69,6 +69,7 @@ def test_the_help_has_an_example(capsys):
     assert main(["serve", "--help"]) == 0
     told = capsys.readouterr().out
     assert "celrec serve live --port 8000" in told
+    assert "'celrec[serve]'" in told  # not read as markup
 
 
 @pytest.mark.parametrize("missing", ["fastapi", "uvicorn"])

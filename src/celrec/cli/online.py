@@ -181,12 +181,12 @@ def serve(
         int, typer.Option(help="The number of worker threads for long requests.")
     ] = 2,
 ) -> None:
-    """Serve recommendations, scores, clusters and explanations over HTTP, and learn from events.
+    r"""Serve recommendations, scores, clusters and explanations over HTTP, and learn from events.
 
     The API is described at /docs; / is a page for the browser. Events are on the disk before they
     are acknowledged, and in the responses within a second. A run of `celrec online` is trained
     further; one of `celrec train` is reloaded when it is trained again. Needs
-    `pip install 'celrec[serve]'`.
+    `pip install 'celrec\[serve]'`.
 
     Example: celrec serve live --port 8000
 
