@@ -1,4 +1,5 @@
-"""Write what is generated from the table of options: docs/options.md and two docstrings.
+"""Write what is generated from the table of options: docs/options.md and the docstring of
+`Recommender`.
 
 python docs/write_options.py
 """
@@ -14,10 +15,7 @@ from celrec.config.options import OPTIONS, PLAN_OPTIONS
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "options.md"
-DOCSTRINGS = {
-    ROOT / "src" / "celrec" / "config" / "plan.py": "Plan",
-    ROOT / "src" / "celrec" / "estimator" / "recommender.py": "Recommender",
-}
+RECOMMENDER = ROOT / "src" / "celrec" / "estimator" / "recommender.py"
 _HEAD = """# Options
 
 The options that commands share (`celrec train`, `online`, `compare`, `serve`, `data describe`) and
@@ -35,8 +33,8 @@ def page() -> str:
     return _HEAD + "".join(map(_row, OPTIONS.values()))
 
 
-def with_arguments(text: str, name: str) -> str:
-    """A module's text, with the options in the part `Args:` of the docstring of a class."""
+def with_arguments(text: str) -> str:
+    """The module of `Recommender`, with the options in the part `Args:` of its docstring."""
     block = "    Args:\n" + "".join(
         textwrap.fill(
             f"{option}: {OPTIONS[option].help}",
@@ -48,7 +46,7 @@ def with_arguments(text: str, name: str) -> str:
         + "\n"
         for option in PLAN_OPTIONS
     )
-    pattern = rf"(^class {name}\b.*?)^    Args:\n(?: {{8}}[^\n]*\n)+"
+    pattern = r"(^class Recommender\b.*?)^    Args:\n(?: {8}[^\n]*\n)+"
     return re.sub(pattern, lambda found: found[1] + block, text, count=1, flags=re.M | re.S)
 
 
@@ -74,5 +72,4 @@ def _defaults(option: Option) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page())
-    for path, name in DOCSTRINGS.items():
-        path.write_text(with_arguments(path.read_text(), name))
+    RECOMMENDER.write_text(with_arguments(RECOMMENDER.read_text()))

@@ -281,6 +281,9 @@ class OverrunOfNothing(Good):
         super().__init__(*sizes, **options)
         self.rows_requested = None
 
+    def settings(self):
+        return {**super().settings(), "rows": self.num_rows}
+
 
 class GrowsWithOtherVectors(Good):
     def grow(self, num_embeddings):

@@ -195,7 +195,7 @@ def test_evaluate_takes_other_data_and_another_limit(capsys, trained, tmp_path):
     assert ranking["all"]["recall"] == 0.5  # one of the two is an item that nobody knows
     assert main([*map(str, words)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "liked are the items of test rows with a target from 4.5 on" in shown
+    assert "relevant are test rows with a target from 4.5 on" in shown
     assert "recall 0.5000" in shown
     high = printed(capsys, *words[:-1], 6)["ranking"]["all"]
     assert (high["users"], high["ndcg"]) == (0, None)

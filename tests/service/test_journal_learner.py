@@ -41,7 +41,7 @@ def test_times_of_any_unit_become_those_of_the_run(tmp_path, ticks):
         learner.stop()
         assert learner.problem is None
         assert run.learner.eviction.now == NOW * ticks
-        np.testing.assert_array_equal(run.tables["users"].moments, [NOW * ticks] * 5)
+        np.testing.assert_array_equal(run.learner.tables["users"].moments, [NOW * ticks] * 5)
         journal.close()
 
 

@@ -223,7 +223,7 @@ class Embedding(nn.Module, ABC):
     def settings(self) -> dict[str, Any]:
         """Constructor arguments of a table of the same shape: its attributes of these names."""
         common = ("num_embeddings", "embedding_dim", "padding_idx")
-        names = [name for name in signature(type(self)).parameters if name not in common]
+        names = [name for name in _arguments(type(self)) if name not in common]
         values = {"rows": self.rows_requested} if "rows" in names else {}
         return (
             {name: getattr(self, name) for name in common}
@@ -254,6 +254,15 @@ class Embedding(nn.Module, ABC):
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         over = "" if self.overrun <= 1 else f", {self.overrun:.2f} times the requested size"
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}{over}"
+
+
+def _arguments(kind: type) -> Iterator[str]:
+    """The names of the constructor's arguments, also of those that `**options` passes on."""
+    for base in kind.__mro__:
+        parameters = signature(base).parameters
+        yield from parameters
+        if all(one.kind is not one.VAR_KEYWORD for one in parameters.values()):
+            return
 
 
 class SharedRows(Embedding):
