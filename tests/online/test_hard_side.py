@@ -196,8 +196,8 @@ def test_ids_may_come_late():
 def slow_objective(side, probe, kept, cluster):
     """Loss on the kept events and the prior, by loops."""
     row = side.table.weight[cluster].tolist()
-    mean = side._mean.tolist()
-    total = side._moving.prior / 2 * sum((r - m) ** 2 for r, m in zip(row, mean, strict=True))
+    mean = side.state_dict()["mean"].tolist()
+    total = side.moving.prior / 2 * sum((r - m) ** 2 for r, m in zip(row, mean, strict=True))
     for partner, target in kept:
         other = probe.partners[partner].tolist()
         output = sum(r * o for r, o in zip(row, other, strict=True))
@@ -255,18 +255,18 @@ def test_the_mean_row_is_that_of_what_was_looked_up_lately():
         share = max(0.01, 10 / (10 + seen / len(batch)))
         mean = mean + share * (vectors.mean(0) - mean)
         seen += len(batch)
-        np.testing.assert_allclose(side._mean, mean, rtol=1e-5)
+        np.testing.assert_allclose(side.state_dict()["mean"], mean, rtol=1e-5)
 
 
 def spied(side, monkeypatch):
     judged = []
-    plain = side._reassign
+    plain = side.reassign
 
     def spy(ids, probe):
         judged.extend(ids.tolist())
         plain(ids, probe)
 
-    monkeypatch.setattr(side, "_reassign", spy)
+    monkeypatch.setattr(side, "reassign", spy)
     return judged
 
 
@@ -310,7 +310,7 @@ def test_looks_are_so_many_events_apart_and_make_up_for_all_since(batches, every
         plain = make_side(IDS, limit=NEVER)  # looks each time
         judged, due = spied(side, patch), spied(plain, patch)
         probe, waiting, since = LossProbe(side.table), set(), 0
-        side.events = side._looked = past
+        side.load_state_dict({**side.state_dict(), "events": past, "looked": past})
         for batch in batches:
             events = [(one, one % PARTNERS, float(one)) for one in batch]
             clusters = side.table.num_clusters
@@ -368,7 +368,7 @@ def test_a_sweep_judges_everybody_who_has_events():
         for partner in rng.integers(PARTNERS, size=6)
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(side, "_reassign", lambda ids, probe: None)  # noqa: ARG005
+        patch.setattr(side, "reassign", lambda ids, probe: None)  # noqa: ARG005
         feed(side, probe, events)
     with torch.no_grad():
         side.sweep(probe)
@@ -510,21 +510,23 @@ def test_a_state_goes_on_as_if_nothing_had_happened(rule, every):
     for stop in (4, 8, 9, 11):
         first, second = make(), make()
         go_on(first, batches[:stop])
-        assert bool(first._seen) == (every > 1 and stop > 8)  # between two looks
+        assert bool(len(first.state_dict()["seen"])) == (
+            every > 1 and stop > 8
+        )  # between two looks
         second.table.load_state_dict(copy.deepcopy(first.table.state_dict()))
         second.load_state_dict(copy.deepcopy(first.state_dict()))
         go_on(second, batches[stop:], stop)
         for name, value in whole.table.state_dict().items():
             assert torch.equal(value, second.table.state_dict()[name])
         assert (whole.events, whole.moved) == (second.events, second.moved)
-        assert torch.equal(whole._mean, second._mean)
+        assert torch.equal(whole.state_dict()["mean"], second.state_dict()["mean"])
     assert whole.moved > 0
     assert whole.table.num_clusters > 2
 
 
 def test_bytes_are_those_of_all_that_is_held():
     side = make_side(4)
-    assert side.nbytes == side.buffer.nbytes + side.members.nbytes + side._descent.nbytes
+    assert side.nbytes == side.buffer.nbytes + side.members.nbytes + side.descent.nbytes
     assert side.buffer.nbytes >= IDS * (8 + 20 * 8)
 
 
@@ -548,20 +550,22 @@ def test_the_books_are_right_after_ids_were_dropped_and_whatever_comes(batches, 
     everyone = torch.from_numpy(ids)
     events = side.buffer.replay(ids)
     vectors = side.table(torch.cat([everyone, torch.tensor([-1])])).tolist()
-    descent = side._descent._squares[side.table.row_of(everyone).numpy()].tolist()
-    pending = [set(waiting.all().tolist()) for waiting in (side._due, side._seen)]
+    descent = side.descent.squares[side.table.row_of(everyone).numpy()].tolist()
+    pending = [set(side.state_dict()[name].tolist()) for name in ("due", "seen")]
     side.keep(ids)
     number = {one: place for place, one in enumerate(ids.tolist())}
     counts = {number[one]: count for one, count in counts.items() if one in number}
     renumbered = torch.arange(len(ids))
     assert side.table(torch.cat([renumbered, torch.tensor([-1])])).tolist() == vectors
-    assert side._descent._squares[side.table.row_of(renumbered).numpy()].tolist() == descent
+    assert side.descent.squares[side.table.row_of(renumbered).numpy()].tolist() == descent
     owner, batch = side.buffer.replay(renumbered.numpy())
     assert owner.tolist() == events[0].tolist()
     assert batch.item.tolist() == events[1].item.tolist()
     assert batch.target.tolist() == events[1].target.tolist()
-    for before, parts in zip(pending, (side._due, side._seen), strict=True):
-        assert set(parts.all().tolist()) == {number[one] for one in before if one in number}
+    for before, name in zip(pending, ("due", "seen"), strict=True):
+        assert set(side.state_dict()[name].tolist()) == {
+            number[one] for one in before if one in number
+        }
     books_of_those_who_are_left(side, counts)
     side.grow(IDS)
     for batch in batches:

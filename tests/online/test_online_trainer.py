@@ -220,7 +220,7 @@ def test_outputs_are_those_from_before_the_batch_was_learned(kind, model):
     for batch in batches:
         trainer.step(batch)
     for batch in batches:  # all ids are known by now
-        asked = trainer._with_history(batch._replace(moment=torch.full((14,), trainer.events)))
+        asked = trainer.with_history(batch._replace(moment=torch.full((14,), trainer.events)))
         expected = trainer.recommender(asked)
         torch.testing.assert_close(trainer.step(batch), expected.detach())
 
@@ -240,7 +240,7 @@ def test_an_event_that_comes_again_is_put_out_for_without_what_it_told():
     batch = all_batches(trainer)[0]
     trainer.step(batch)
     with torch.no_grad():
-        vectors = trainer._look_up(batch)
+        vectors = trainer.look_up(batch)
         plain = trainer.recommender.output_from(batch, vectors)
         sides = trainer.sides.items()
         known = {name: side.without(batch, vectors, trainer) for name, side in sides}
@@ -260,8 +260,8 @@ def test_a_tangent_is_what_outputs_are_near_a_vector(kind, model):
     for name in trainer.sides:
         with torch.no_grad():
             output, slope, vector = trainer.tangent(name, batch)
-            asked = trainer._with_history(batch)
-            vectors = trainer._look_up(asked)
+            asked = trainer.with_history(batch)
+            vectors = trainer.look_up(asked)
             own = vectors[name]
             noise = torch.randn(own.shape, generator=torch.Generator().manual_seed(1))
             there = trainer.recommender.output_from(asked, vectors)

@@ -11,7 +11,7 @@ from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.models.dot_product import DotProduct
 from celrec.online.make_trainer import make_trainer
-from celrec.online.plain_tables import _Shifted
+from celrec.online.plain_tables import Shifted
 from celrec.online.table_trainer import Observation
 from celrec.recommender.batch import Batch, FeatureTables
 from celrec.recommender.model import Model
@@ -115,7 +115,7 @@ def test_tangents_are_those_of_what_is_shared():
     for number in range(3):
         learning.step(events(seed=number))
     batch = events(seed=1)
-    probe = _Shifted(learning, model.items, 1)
+    probe = Shifted(learning, model.items, 1)
     with torch.no_grad():
         output, slope, vector = probe.tangent("items", batch)
         for row in model.items.shared.weight:

@@ -186,7 +186,7 @@ def test_rows_that_move_up_take_what_is_known_of_them_along(rule):
     rows = np.array([4, 1, 5, 2])
     kept = nn.Parameter(weight.detach()[torch.from_numpy(rows)].clone())
     squares = np.full((7, DIM), how.first_square, np.float32)
-    squares[:5] = descent._squares if rule == "adagrad" else squares[:5]
+    squares[:5] = descent.squares if rule == "adagrad" else squares[:5]
     weight.data = torch.cat([kept.data.clone(), torch.zeros(1, DIM)])  # and a new one behind
     descent.keep(rows)
     assert descent.nbytes == weight.nbytes * (rule == "adagrad") + 4 * 5

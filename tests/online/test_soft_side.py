@@ -264,7 +264,7 @@ def test_an_event_that_comes_again_is_taken_out_of_the_weights_for_its_own_train
     side.lookup(ids)
     vectors = side.without(batch_of(ids), {}, Given(losses))
     # But for the rounding of the one event: a sixteenth of a bit for a row.
-    weights = torch.from_numpy(side._weights)
+    weights = torch.from_numpy(side.weights)
     assert bool(((weights / before).log2().abs() <= 2 / 16 + 1e-3).all())
     torch.testing.assert_close(vectors, weights @ side.table.weight.detach())
     # Rows learn with these weights, not with those that know of the event.
@@ -278,10 +278,10 @@ def test_what_was_looked_up_beside_the_events_keeps_its_weights():
     side = make_side()
     side.begin()
     side.lookup(torch.arange(IDS))
-    before = side._weights.copy()
+    before = side.weights.copy()
     side.without(batch_of(ids_of(0, 1)), {}, Given([[0.0, 3.0]] * 2 + [[1.0, 0.0]] * 2))
-    assert (side._weights[2:] == before[2:]).all()
-    assert (side._weights[:2] != before[:2]).all()
+    assert (side.weights[2:] == before[2:]).all()
+    assert (side.weights[:2] != before[:2]).all()
 
 
 def test_nobody_has_no_event_that_could_be_taken_out():
@@ -408,7 +408,7 @@ def test_rows_that_are_alike_are_merged_and_the_heaviest_is_split():
 def test_bytes_are_those_of_the_descent_and_the_counts():
     side = make_side(how=RowDescentConfig())
     before = side.nbytes
-    assert before == side._descent.nbytes
+    assert before == side.descent.nbytes
     observe(side, torch.arange(IDS), np.zeros((ROWS, IDS)))
     assert side.nbytes >= before + 8 * IDS
 
@@ -541,9 +541,9 @@ def test_what_is_taken_out_by_tangents_is_what_trying_every_row_takes_out(model,
     trainer.step(batch)
     for name, side in trainer.sides.items():
         with torch.no_grad():
-            vectors = trainer._look_up(batch)
+            vectors = trainer.look_up(batch)
             quickly = side.without(batch, vectors, trainer)
-            vectors = trainer._look_up(batch)
+            vectors = trainer.look_up(batch)
             slowly = side.without(batch, vectors, Exactly(trainer))
         assert not torch.allclose(quickly, vectors[name])
         torch.testing.assert_close(quickly, slowly, rtol=1e-4, atol=1e-5)

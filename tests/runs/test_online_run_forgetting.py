@@ -152,10 +152,10 @@ def test_dropped_items_fall_out_of_histories_and_the_others_stay_in_their_order(
     with learned(tmp_path / "run", kind, drifting(240), None) as run:
         kept, trainer = half_of(run, np.random.default_rng(0)), run.learner.trainer
         old, new = everybody(trainer, kept)
-        before = trainer._with_history(old).history.tolist()
+        before = trainer.with_history(old).history.tolist()
         for name, ids in kept.items():
             trainer.keep(name, ids)
-        after = trainer._with_history(new).history.tolist()
+        after = trainer.with_history(new).history.tolist()
         number = {one: place for place, one in enumerate(kept["items"].tolist())}
         left = [[number[one] for one in some if one in number] for some in before]
         assert after == [[-1] * (20 - len(some)) + some for some in left]
@@ -164,7 +164,7 @@ def test_dropped_items_fall_out_of_histories_and_the_others_stay_in_their_order(
         for name, ids in kept.items():
             run.learner.tables[name].keep(ids)
         run.checkpoint()
-        items = load_run(tmp_path / "run").model._histories._items
+        items = load_run(tmp_path / "run").past["item"]
         assert len(items) == (trainer.history.events(range(99)).columns["item"] >= 0).sum()
         assert items.min() >= 0
 

@@ -38,13 +38,13 @@ def test_what_goes_wrong_inside_changes_nothing_outside():
 
 def test_online_learning_has_one_thread(monkeypatch):
     seen = []
-    usual = online_trainer.OnlineTrainer._descend
+    usual = online_trainer.OnlineTrainer.descend
 
     def watched(self, *given):
         seen.append(torch.get_num_threads())
         return usual(self, *given)
 
-    monkeypatch.setattr(online_trainer.OnlineTrainer, "_descend", watched)
+    monkeypatch.setattr(online_trainer.OnlineTrainer, "descend", watched)
     log = celrec.Planted(rows=600, users=20, items=15, item_clusters=3).interactions()
     fit(celrec.Split.random(log), Plan(model="nmf", embedding="cel-lite", compression="4"))
     assert set(seen) == {1}

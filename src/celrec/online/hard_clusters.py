@@ -54,7 +54,7 @@ class HardClusterTrainer(RowTableTrainer):
     ) -> None:
         """`buffer` stores the latest events of this table."""
         super().__init__(name, table, how, seed=seed, budget=budget)
-        self._clusters, self._moving = table, moving
+        self._clusters, self.moving = table, moving
         self.members, self.buffer = MemberLists(table, budget), buffer
         self._mean = torch.zeros(table.embedding_dim)
         self._free: int | None = None
@@ -89,26 +89,26 @@ class HardClusterTrainer(RowTableTrainer):
         else:
             different, due = self.members.count(ids.numpy(), self.buffer.counts)
             self.buffer.store(batch, ids.numpy())
-        if self._moving.schedule == "always" and not again:
-            self._reassign(different, probe)
+        if self.moving.schedule == "always" and not again:
+            self.reassign(different, probe)
         else:
             self._due.add(due)
         self._seen.add(different)
-        if self.events - self._looked >= min(self._moving.every, self.events // _GROWTH):
+        if self.events - self._looked >= min(self.moving.every, self.events // _GROWTH):
             self._look(probe)
 
     def _look(self, probe: LossProbe) -> None:
         """Reassign ids and split clusters, for all events since the last look."""
         due, seen, self._looked = self._due.pop(), self._seen.pop(), self.events
-        self._reassign(due, probe)
-        if self._moving.own_row_above is not None:
-            self._part(seen[self.buffer.counts[seen] > self._moving.own_row_above])
+        self.reassign(due, probe)
+        if self.moving.own_row_above is not None:
+            self._part(seen[self.buffer.counts[seen] > self.moving.own_row_above])
         self._split_crowded(seen, probe)
 
     def sweep(self, probe: LossProbe) -> None:
         everyone = np.flatnonzero(self.buffer.counts)
         for start in range(0, len(everyone), _SWEEP):
-            self._reassign(everyone[start : start + _SWEEP], probe)
+            self.reassign(everyone[start : start + _SWEEP], probe)
 
     def latest(self, ids: NDArray[np.int64]) -> Batch:
         return self.buffer.replay(ids)[1]
@@ -157,11 +157,11 @@ class HardClusterTrainer(RowTableTrainer):
     def _evidence(self, probe: LossProbe) -> LatestEvidence:
         """Evidence from the latest events of each id, for the current model."""
         return LatestEvidence(
-            self.name, self._clusters, self.buffer, self._moving, self._mean, probe
+            self.name, self._clusters, self.buffer, self.moving, self._mean, probe
         )
 
-    def _reassign(self, ids: NDArray[np.int64], probe: LossProbe) -> None:
-        if self._clusters.num_clusters > 1 and len(ids) and self._moving.candidates:
+    def reassign(self, ids: NDArray[np.int64], probe: LossProbe) -> None:
+        if self._clusters.num_clusters > 1 and len(ids) and self.moving.candidates:
             moment = (self.events ^ (self._seed << 32)) % 2**63  # another one after each batch
             best = self._evidence(probe).best(ids, moment)
             self.moved += self.members.move(ids, best, self.buffer.counts)
@@ -179,7 +179,7 @@ class HardClusterTrainer(RowTableTrainer):
 
     def _split_crowded(self, ids: NDArray[np.int64], probe: LossProbe) -> None:
         """Split the clusters of these ids with too many events, the largest first."""
-        limit = self._moving.limit
+        limit = self.moving.limit
         most = 2 * float(limit(self.members.all_events) if callable(limit) else limit)
         while len(crowded := self.members.crowded(ids, most)):
             room = self._room(int(crowded[0]))
@@ -190,7 +190,7 @@ class HardClusterTrainer(RowTableTrainer):
 
     def _room(self, cluster: int) -> int:
         """How many clusters can be opened; if none, two similar clusters are merged."""
-        table, within = self._clusters, self._moving.merge_within
+        table, within = self._clusters, self.moving.merge_within
         every = table.num_clusters
         if every < table.max_clusters or within is None:
             return table.max_clusters - every
@@ -235,5 +235,5 @@ class HardClusterTrainer(RowTableTrainer):
         else:
             new, self._free = np.array([self._free]), None
             self._clusters.reopen(int(new[0]), int(parents[0]))
-        self._descent.copy(parents, new)
+        self.descent.copy(parents, new)
         return new

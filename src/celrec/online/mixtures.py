@@ -150,12 +150,12 @@ class MixtureTrainer(TableTrainer):
         """Two rows within the distance `merge_within` are merged, to free one for a split."""
         super().__init__(name, table)
         self._rows, self._how, self._seed = table, how, seed
-        self._descent = RowDescent(table.weight, how, budget)
+        self.descent = RowDescent(table.weight, how, budget)
         self._temperature, self._steps = temperature, _STEPS / temperature
         self._within, self._batches = merge_within, 0
         self._learned = np.empty((0, table.max_rows), np.float32), torch.empty(0)
         self._looked_up = torch.empty(0, dtype=torch.int64)
-        self._weights = np.empty((0, table.max_rows), np.float32)
+        self.weights = np.empty((0, table.max_rows), np.float32)
         self._counter = ReplayBuffer(0, {}, budget=budget)
 
     @property
@@ -165,14 +165,14 @@ class MixtureTrainer(TableTrainer):
     def lookup(self, ids: Tensor) -> Tensor:
         rows = self._numbers()
         self._looked_up = ids
-        self._weights = np.empty((len(ids), len(rows)), np.float32)
-        weigh(self._rows.evidence.numpy(), ids.numpy(), _VALUES, self._weights)
-        return torch.from_numpy(self._weights @ rows)
+        self.weights = np.empty((len(ids), len(rows)), np.float32)
+        weigh(self._rows.evidence.numpy(), ids.numpy(), _VALUES, self.weights)
+        return torch.from_numpy(self.weights @ rows)
 
     def without(self, batch: Batch, vectors: Mapping[str, Tensor], probe: LossProbe) -> Tensor:
         """By the weights without each event, w_k·exp(loss_k/τ)."""
         count, rows = len(batch.user), self._rows.weight.detach()[: self._rows.num_rows]
-        weights, ids = self._weights[:count], self._looked_up[:count].numpy()
+        weights, ids = self.weights[:count], self._looked_up[:count].numpy()
         logs = self._losses(batch, vectors, probe)
         log_shares(logs, self._rows.evidence.numpy(), ids, 1 / self._temperature, IMPOSSIBLE - 1)
         weights *= torch.from_numpy(logs).exp_().numpy()  # twice as fast as NumPy's
@@ -196,12 +196,12 @@ class MixtureTrainer(TableTrainer):
 
     def learn(self, gradients: Tensor) -> None:
         """The gradient of a row is the sum over the batch, weighted by the row's weights."""
-        weights = self._weights
+        weights = self.weights
         slopes = weights.T @ gradients.numpy()  # several times as fast in NumPy, where it is small
         if self._how.average:
             slopes /= np.maximum(weights.sum(0), 1)[:, None]
         self._learned = weights, gradients  # others may look up before these are seen
-        self._descent.descend(np.arange(len(slopes)), slopes)
+        self.descent.descend(np.arange(len(slopes)), slopes)
 
     def observe(self, events: Observation, probe: LossProbe) -> None:
         """Add the events to the evidence; in a later pass, an event replaces its share."""
@@ -253,13 +253,13 @@ class MixtureTrainer(TableTrainer):
         weights[:, first] += weights[:, second]
         last, gone = len(rows) - 1, max(first, second)
         table.merge(first, second)
-        self._descent.copy([last], [gone])
+        self.descent.copy([last], [gone])
         weights[:, min(first, second)] = weights[:, first]
         weights[:, gone] = weights[:, last]
         heaviest = int(weights[:, :last].sum(0).argmax())
         pulls = weights[:, heaviest, None].sqrt() * gradients
         direction = first_component(pulls).float()
-        self._descent.copy([heaviest], [table.split(heaviest, within * direction)])
+        self.descent.copy([heaviest], [table.split(heaviest, within * direction)])
 
     def sweep(self, probe: LossProbe) -> None:
         """Give unseen ids the mean of the weights of known ids."""
@@ -300,11 +300,11 @@ class MixtureTrainer(TableTrainer):
 
     @property
     def nbytes(self) -> int:
-        return self._descent.nbytes + self._counter.nbytes
+        return self.descent.nbytes + self._counter.nbytes
 
     def state_dict(self) -> dict[str, Any]:
         return {
-            "descent": self._descent.state_dict(),
+            "descent": self.descent.state_dict(),
             "counts": self._counter.state_dict(),
             "batches": self._batches,
         }
@@ -312,4 +312,4 @@ class MixtureTrainer(TableTrainer):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._batches = int(state["batches"])
         self._counter.load_state_dict(state["counts"])
-        self._descent.load_state_dict(state["descent"])
+        self.descent.load_state_dict(state["descent"])

@@ -59,7 +59,7 @@ class RowTableTrainer(TableTrainer):
         budget: MemoryBudget | None = None,
     ) -> None:
         super().__init__(name, table)
-        self._rows, self._descent = table, RowDescent(table.weight, how, budget)
+        self._rows, self.descent = table, RowDescent(table.weight, how, budget)
         self._how, self._spread, self._seed = how, spread, seed
         self._looked_up = torch.empty(0, dtype=torch.int64)
 
@@ -68,7 +68,7 @@ class RowTableTrainer(TableTrainer):
         return self._rows.weight.detach().index_select(0, self._looked_up)
 
     def learn(self, gradients: Tensor) -> None:
-        self._descent.step(self._looked_up, gradients)
+        self.descent.step(self._looked_up, gradients)
 
     def grow(self, ids: int) -> None:
         before = self.table.num_embeddings
@@ -79,7 +79,7 @@ class RowTableTrainer(TableTrainer):
         kept = torch.from_numpy(ids)
         rows = self._rows.kept_rows(kept)
         self.table.keep(kept)
-        self._descent.keep(rows.numpy())
+        self.descent.keep(rows.numpy())
         self._scatter(len(ids))
 
     def _scatter(self, first: int) -> None:
@@ -93,13 +93,13 @@ class RowTableTrainer(TableTrainer):
 
     @property
     def nbytes(self) -> int:
-        return self._descent.nbytes
+        return self.descent.nbytes
 
     def state_dict(self) -> dict[str, Any]:
-        return {"descent": self._descent.state_dict()}
+        return {"descent": self.descent.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._descent.load_state_dict(state["descent"])
+        self.descent.load_state_dict(state["descent"])
 
 
 _ADAPT_EVERY = 100  # batches
@@ -188,7 +188,7 @@ class PersonalTableTrainer(TableTrainer):
         super().__init__(inner.name, table)
         self._inner, self._personal, self._above, self._place = inner, table, above, place
         self.by_tangent = inner.by_tangent
-        self._descent = RowDescent(table.offset, how, budget)
+        self.descent = RowDescent(table.offset, how, budget)
         self._looked_up = torch.empty(0, dtype=torch.int64)
 
     @property
@@ -206,18 +206,18 @@ class PersonalTableTrainer(TableTrainer):
     def learn(self, gradients: Tensor) -> None:
         has = self._looked_up >= 0
         if bool(has.any()):
-            self._descent.step(self._looked_up[has], gradients[has])
+            self.descent.step(self._looked_up[has], gradients[has])
         self._inner.learn(gradients)
 
     def without(self, batch: Batch, vectors: Mapping[str, Tensor], probe: LossProbe) -> Tensor:
         offsets = self._personal.offsets(batch.ids()[self._place])
-        shared = self._inner.without(batch, vectors, _Shifted(probe, self._personal, self._place))
+        shared = self._inner.without(batch, vectors, Shifted(probe, self._personal, self._place))
         return shared + offsets
 
     def observe(self, events: Observation, probe: LossProbe) -> None:
         """Shared rows are evaluated together with the offset of each id."""
         ids, tangent = events.ids, events.tangent
-        shifted = _Shifted(probe, self._personal, self._place)
+        shifted = Shifted(probe, self._personal, self._place)
         if tangent is not None:
             tangent = tangent._replace(vector=tangent.vector - self._personal.offsets(ids))
         self._inner.observe(events._replace(tangent=tangent), shifted)
@@ -230,7 +230,7 @@ class PersonalTableTrainer(TableTrainer):
         return self._inner.latest(ids)
 
     def sweep(self, probe: LossProbe) -> None:
-        self._inner.sweep(_Shifted(probe, self._personal, self._place))
+        self._inner.sweep(Shifted(probe, self._personal, self._place))
 
     def grow(self, ids: int) -> None:
         self._inner.grow(ids)
@@ -241,25 +241,25 @@ class PersonalTableTrainer(TableTrainer):
         rows = self._personal.kept_rows(kept)
         self._inner.keep(ids)
         self._personal.sync_kept(kept)
-        self._descent.keep(rows.numpy())
+        self.descent.keep(rows.numpy())
 
     def renumber(self, place: int, numbers: NDArray[np.int64]) -> None:
         self._inner.renumber(place, numbers)
 
     @property
     def nbytes(self) -> int:
-        return self._inner.nbytes + self._descent.nbytes
+        return self._inner.nbytes + self.descent.nbytes
 
     def state_dict(self) -> dict[str, Any]:
-        return {"inner": self._inner.state_dict(), "descent": self._descent.state_dict()}
+        return {"inner": self._inner.state_dict(), "descent": self.descent.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._inner.load_state_dict(state["inner"])
-        self._descent.load_state_dict(state["descent"])
+        self.descent.load_state_dict(state["descent"])
 
 
 @dataclass(frozen=True, slots=True)
-class _Shifted(LossProbe):
+class Shifted(LossProbe):
     """A probe of shared vectors, to which the offsets of ids are added."""
 
     probe: LossProbe

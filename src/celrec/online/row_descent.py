@@ -103,7 +103,7 @@ class RowDescent:
         self._budget = budget
         self._square_rows = self._fresh(0)
         self._place_rows = GrowingRows(np.dtype(np.int32), budget=budget)
-        self._squares, self._place = self._square_rows.first(0), self._place_rows.first(0)
+        self.squares, self._place = self._square_rows.first(0), self._place_rows.first(0)
         self._follow()
 
     def _follow(self) -> None:
@@ -113,7 +113,7 @@ class RowDescent:
             raise CelrecError(f"weight must be of float32, not {rows.dtype}")
         self._weight = rows  # first, to release the old memory
         if self._adaptive:
-            self._fit_squares(len(self._squares), len(rows))
+            self._fit_squares(len(self.squares), len(rows))
         del self._place  # a view would keep it from growing in place
         self._place_rows.grow(len(rows))
         self._place = self._place_rows.first(len(rows))
@@ -121,16 +121,16 @@ class RowDescent:
 
     def _fit_squares(self, known: int, rows: int) -> None:
         """Resize the sums to `rows` rows, of which the first `known` stay."""
-        self._squares = self._squares[:0].copy()  # a view would keep them from growing in place
+        self.squares = self.squares[:0].copy()  # a view would keep them from growing in place
         self._square_rows.grow(rows)
-        self._squares = self._square_rows.first(rows)
-        self._squares[known:] = self._how.first_square
+        self.squares = self._square_rows.first(rows)
+        self.squares[known:] = self._how.first_square
 
     @property
     def nbytes(self) -> int:
         """Bytes in addition to the table."""
         self._follow_if_moved()
-        return self._squares.nbytes + self._place.nbytes
+        return self.squares.nbytes + self._place.nbytes
 
     def step(self, rows: Tensor, gradients: Tensor) -> None:
         """One step for a batch of lookups, given their rows and gradients."""
@@ -150,7 +150,7 @@ class RowDescent:
         how = self._how
         descend_rows(
             self._weight,
-            self._squares,
+            self.squares,
             rows,
             gradients,
             how.learning_rate,
@@ -167,19 +167,19 @@ class RowDescent:
     def copy(self, rows: Iterable[int], new: Iterable[int]) -> None:
         """Copy the state of `rows` to `new` rows, one after the other."""
         self._follow_if_moved()
-        if len(self._squares):
+        if len(self.squares):
             for known, other in zip(rows, new, strict=True):
-                self._squares[other] = self._squares[known]
+                self.squares[other] = self.squares[known]
 
     def keep(self, rows: NDArray[np.int64]) -> None:
         """Keep the state of these rows, which are the first ones of the table now."""
         if self._adaptive:
-            before, self._square_rows = self._squares, self._fresh(len(rows))
-            self._squares = self._square_rows.first(len(rows))
+            before, self._square_rows = self.squares, self._fresh(len(rows))
+            self.squares = self._square_rows.first(len(rows))
             if len(before):
-                np.take(before, rows, 0, out=self._squares, mode="clip")
+                np.take(before, rows, 0, out=self.squares, mode="clip")
             others = rows >= len(before)  # they have come since the last step
-            self._squares[others] = self._how.first_square
+            self.squares[others] = self._how.first_square
         self._follow()
 
     def _fresh(self, rows: int) -> GrowingRows:
@@ -188,11 +188,11 @@ class RowDescent:
     def state_dict(self) -> dict[str, Tensor]:
         """AdaGrad's sums."""
         self._follow_if_moved()
-        return {"squares": torch.from_numpy(self._squares)}
+        return {"squares": torch.from_numpy(self.squares)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Take up what `state_dict` gave."""
         squares = state["squares"].numpy()
         self._fit_squares(0, len(squares))
-        self._squares[:] = squares
+        self.squares[:] = squares
         self._follow()

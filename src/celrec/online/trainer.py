@@ -85,9 +85,9 @@ class OnlineTrainer(LossProbe):
         for side, ids in zip(self.sides.values(), batch.ids(), strict=True):
             side.make_room(ids)
         moments = self.events + torch.arange(count)
-        batch = self._with_history(batch._replace(moment=moments))
+        batch = self.with_history(batch._replace(moment=moments))
         learned = self._with_latest(batch) if self._replay and not again else batch
-        vectors = self._look_up(learned)
+        vectors = self.look_up(learned)
         known = vectors
         if again:
             with torch.no_grad():
@@ -108,7 +108,7 @@ class OnlineTrainer(LossProbe):
                 tangents[name] = Tangent(
                     outputs.detach()[:count], slope, leaves[name].detach()[:count]
                 )
-        self._descend(learned, pulls, gradients[len(leaves) :])
+        self.descend(learned, pulls, gradients[len(leaves) :])
         with torch.no_grad():
             outputs = outputs[:count]
             before = {name: vector[:count] for name, vector in vectors.items()}
@@ -164,8 +164,8 @@ class OnlineTrainer(LossProbe):
         return Tangent(outputs.detach(), slope.contiguous(), own.detach())
 
     def _known(self, batch: Batch) -> tuple[Batch, dict[str, Tensor]]:
-        batch = self._with_history(batch)
-        return batch, self._look_up(batch)
+        batch = self.with_history(batch)
+        return batch, self.look_up(batch)
 
     def _observe(
         self,
@@ -190,7 +190,7 @@ class OnlineTrainer(LossProbe):
         """`Model.query_batch` with the latest histories of users."""
         batch = self.recommender.query_batch(users)
         now = torch.full_like(users, self.events)
-        return self._with_history(batch._replace(history=None, moment=now))
+        return self.with_history(batch._replace(history=None, moment=now))
 
     @torch.no_grad()
     def sweep(self) -> None:
@@ -243,7 +243,7 @@ class OnlineTrainer(LossProbe):
         for name, side in self.sides.items():
             side.load_state_dict(state["sides"][name])
 
-    def _look_up(self, batch: Batch) -> dict[str, Tensor]:
+    def look_up(self, batch: Batch) -> dict[str, Tensor]:
         """The vectors of all ids in a batch; items of histories are looked up with the others."""
         vectors = {}
         for (name, side), ids in zip(self.sides.items(), batch.ids(), strict=True):
@@ -258,7 +258,7 @@ class OnlineTrainer(LossProbe):
             vectors[HISTORY] = history
         return vectors
 
-    def _descend(
+    def descend(
         self, learned: Batch, gradients: Mapping[str, Tensor], network: Sequence[Tensor]
     ) -> None:
         """Step tables and network, given the gradients of the loss, summed over events."""
@@ -272,7 +272,7 @@ class OnlineTrainer(LossProbe):
                 parameter.grad = gradient / len(learned.user)
             self._optimizer.step()
 
-    def _with_history(self, batch: Batch) -> Batch:
+    def with_history(self, batch: Batch) -> Batch:
         length = self.recommender.history_length
         if not length or batch.history is not None or batch.moment is None:
             return batch
@@ -299,7 +299,7 @@ class OnlineTrainer(LossProbe):
         if events.moment is None:
             return batch
         _, first = np.unique(events.moment.numpy(), return_index=True)
-        events = self._with_history(events.at(torch.from_numpy(first)))
+        events = self.with_history(events.at(torch.from_numpy(first)))
         joined = Batch.joined([batch, events])
         if batch.history is None or events.history is None:
             return joined
