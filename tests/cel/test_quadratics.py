@@ -71,7 +71,7 @@ def test_non_negative_rows_meet_the_conditions_of_an_optimum(shape):
     quadratics = drawn(members, dim, seed)
     assignment = torch.arange(members) % clusters
     begin = torch.zeros(clusters, dim, dtype=torch.float64)
-    rows = quadratics.non_negative_rows(assignment, begin, passes=500)
+    rows = quadratics.bounded_rows(assignment, begin, 0.0, passes=500)
     slopes = -torch.zeros_like(rows).index_add_(
         0, assignment, quadratics.gradients(rows[assignment])
     )

@@ -137,20 +137,32 @@ class Clusterer:
         if self.reassign_every and self.steps % self.reassign_every == 0:
             moves.append(self.reassign())
         if self.split_every and self.steps % self.split_every == 0:
-            for _ in range(max(1, int(self.growth * self.table.num_clusters))):
-                moves += self.split()
+            moves += self.split(max(1, int(self.growth * self.table.num_clusters)))
         return moves
 
     @torch.no_grad()
-    def split(self) -> list[Move]:
-        """Split one cluster now; no move if `max_clusters` is reached or none can be split."""
+    def split(self, times: int = 1) -> list[Move]:
+        """Split a cluster now, or several one after the other.
+
+        There are fewer moves if `max_clusters` is reached or no cluster can be split.
+        """
+        sums = ClusterSums(self.table, self.evidence)
+        moves: list[Move] = []
+        for _ in range(times):
+            move = self._split(sums)
+            if move is None:
+                break
+            moves.append(move)
+        return moves
+
+    def _split(self, sums: ClusterSums) -> Move | None:
         table = self.table
         if table.num_clusters >= self.max_clusters:
-            return []
-        priority = CRITERIA[self.criterion](ClusterSums(table, self.evidence))
+            return None
+        priority = CRITERIA[self.criterion](sums)
         cluster = choose_cluster(priority, table.sizes())
         if cluster is None or not bool(priority[cluster].isfinite()):
-            return []
+            return None
         ids = table.members(cluster)
         partition = self.evidence.partition(ids)
         own = ids[partition.mine]
@@ -164,7 +176,7 @@ class Clusterer:
         new = table.split(cluster, leaving)
         copy_row_state(self.optimizer, table.weight, cluster, new)
         choose_unseen(table)
-        return [Move(self.steps, "split", len(leaving), table.num_clusters, cluster)]
+        return Move(self.steps, "split", len(leaving), table.num_clusters, cluster)
 
     @torch.no_grad()
     def reassign(self) -> Move:
@@ -172,8 +184,11 @@ class Clusterer:
         table = self.table
         before = table.assignment[:-1].long()
         partition = self.evidence.partition(torch.arange(len(before), device=before.device))
-        losses, interactions = self.evidence.losses(), self.evidence.interactions()
-        after = self.reassignment(losses, before, interactions, self._generator, partition)
+        cluster, gain = self.evidence.best_clusters(before[partition.mine])
+        interactions = self.evidence.interactions()
+        after = self.reassignment.move(
+            cluster, gain, before, interactions, self._generator, partition
+        )
         table.assign(after)
         choose_unseen(table)
         moved = int((after != before).sum())

@@ -14,10 +14,15 @@ from celrec.runtime.communicator import WHOLE, Partition
 
 
 class ClusterSums:
-    """Sums over the members of each active cluster, computed on demand."""
+    """Sums over the members of each active cluster, computed on demand.
+
+    The values of members are computed once: a split, after which rows are equal to those before,
+    does not change them, but only the sums.
+    """
 
     def __init__(self, table: ClusteredEmbedding, evidence: Evidence) -> None:
         self._table, self._evidence = table, evidence
+        self._values: dict[str, Tensor] = {}
 
     def members(self) -> Tensor:
         """The number of members."""
@@ -29,26 +34,26 @@ class ClusterSums:
 
     def loss(self) -> Tensor:
         """The loss of the members."""
-        return self._total(self._evidence.own_losses(), self._partition())
+        return self._total("loss", lambda _: self._evidence.own_losses())
 
     def gradient_norm(self) -> Tensor:
         """trace(GᵀG) = Σ ‖g_j‖²."""
-        partition = self._partition()
-        gradients = self._evidence.gradients(self._everyone()[partition.mine])
-        return self._total(gradients.double().square().sum(1), partition)
+        return self._total(
+            "norm", lambda own: self._evidence.gradients(own).double().square().sum(1)
+        )
 
     def gain(self) -> Tensor:
         """How far it would fall if each member had a row of its own."""
-        return self._total(self._evidence.gains(), self._partition())
+        return self._total("gain", lambda _: self._evidence.gains())
 
-    def _everyone(self) -> Tensor:
-        return torch.arange(self._table.num_embeddings, device=self._table.weight.device)
-
-    def _partition(self) -> Partition:
-        return self._evidence.partition(self._everyone())
-
-    def _total(self, values: Tensor, partition: Partition) -> Tensor:
-        return partition.all_reduce(self._sum(values, self._table.assignment[:-1][partition.mine]))
+    def _total(self, name: str, of_own: Callable[[Tensor], Tensor]) -> Tensor:
+        """Sums over all ranks of the values of this rank's ids."""
+        everyone = torch.arange(self._table.num_embeddings, device=self._table.weight.device)
+        partition = self._evidence.partition(everyone)
+        if name not in self._values:
+            self._values[name] = of_own(everyone[partition.mine])
+        own = self._table.assignment[:-1][partition.mine]
+        return partition.all_reduce(self._sum(self._values[name], own))
 
     def _sum(self, values: Tensor, cluster: Tensor) -> Tensor:
         return torch.bincount(cluster.long(), values.double(), minlength=self._table.num_clusters)

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 
 from torch import Tensor
 
+from celrec.cel.reassignment import best_columns
 from celrec.errors import CelrecError
 from celrec.runtime.communicator import WHOLE, Communicator, Partition, default_communicator
 
@@ -40,6 +41,10 @@ class Evidence(ABC):
     @abstractmethod
     def losses(self) -> Tensor:
         """The loss of every id under the row of every active cluster, ids × clusters."""
+
+    def best_clusters(self, current: Tensor) -> tuple[Tensor, Tensor]:
+        """The cluster of least loss for each own id, and how much less it is than in `current`."""
+        return best_columns(self.losses(), current)
 
     @abstractmethod
     def own_losses(self) -> Tensor:

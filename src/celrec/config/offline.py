@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch.optim import Optimizer
 
+from celrec.cel.levels import LevelsConfig
 from celrec.cel.reassignment import Reassignment
 from celrec.cel.split import Splitter
 from celrec.config.online import OnlineConfig
@@ -183,6 +184,32 @@ class LeastSquaresConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class GibbsConfig:
+    """Gibbs sampling of Bayesian matrix factorisation, for full tables with biases.
+
+    A step draws all rows, and the means and precisions of their priors. The first `burn_in`
+    draws are not in the mean that is kept. The mean of the rows of a side is worth `prior_rows`
+    rows of zeros.
+    """
+
+    burn_in: int = 20
+    prior_rows: float = 2.0
+    strength: float = 1.0
+    """A factor on σ², and so on all regularisation."""
+
+    def __post_init__(self) -> None:
+        if self.burn_in < 0:
+            raise CelrecError(f"burn_in must not be negative, not {self.burn_in}")
+        for name in ("prior_rows", "strength"):
+            if not getattr(self, name) > 0:
+                raise CelrecError(f"{name} must be positive, not {getattr(self, name)}")
+
+    def stronger(self, factor: float) -> GibbsConfig:
+        """The configuration with all regularisation times `factor`."""
+        return replace(self, strength=factor * self.strength)
+
+
+@dataclass(frozen=True, slots=True)
 class MinibatchConfig:
     """Adam on mini-batches, for any model.
 
@@ -250,6 +277,25 @@ class TreeConfig:
         return replace(self, strength=factor * self.strength)
 
 
+@dataclass(frozen=True, slots=True)
+class CompressionConfig:
+    """How a fitted factorisation is compressed.
+
+    After the `levels` have grown, `rounds` sweeps refine users and items in turn. An id weighs
+    as many interactions as it has, and `prior` more.
+    """
+
+    levels: LevelsConfig = field(default_factory=LevelsConfig)
+    rounds: int = 4
+    prior: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.rounds < 0:
+            raise CelrecError(f"rounds must not be negative, not {self.rounds}")
+        if not self.prior > 0:
+            raise CelrecError(f"prior must be positive, not {self.prior}")
+
+
 NOTHING, ROWS, CLUSTERS = "nothing", "rows", "clusters"
 """What a network takes over from a factorisation: nothing, clusters and rows, or clusters."""
 
@@ -258,9 +304,14 @@ NOTHING, ROWS, CLUSTERS = "nothing", "rows", "clusters"
 class OfflineConfig:
     """The configuration of offline training."""
 
-    solver: DescentConfig | LeastSquaresConfig | MinibatchConfig | TreeConfig | OnlineConfig = (
-        field(default_factory=DescentConfig)
-    )
+    solver: (
+        DescentConfig
+        | LeastSquaresConfig
+        | GibbsConfig
+        | MinibatchConfig
+        | TreeConfig
+        | OnlineConfig
+    ) = field(default_factory=DescentConfig)
     schedule: Schedule = field(default_factory=Schedule)
     personal: Schedule = field(default_factory=Schedule)
     """The schedule after personalisation."""

@@ -134,7 +134,7 @@ class FactorisationSolver(Solver):
         self.model, self._log, self._per_row_start = model, log, per_row_start
         self.communicator = communicator
         self.residuals = Residuals(model, log, bias_l2, communicator)
-        self._user_partition = self._partition_users()
+        self._user_partition = partition_of_users(log, model.user_rows, communicator)
         self._statistics = make_pair_statistics(
             log, model.user_rows, model.item_rows, self._user_partition.mine, communicator
         )
@@ -151,16 +151,6 @@ class FactorisationSolver(Solver):
         initialise_factors(self.model, generator, per_row=self._per_row_start)
         self.residuals.start()
 
-    def _partition_users(self) -> Partition:
-        """The rows of this rank's users; all rows if users do not have rows of their own."""
-        users = self.model.user_rows
-        if not isinstance(users, FullEmbedding):
-            return WHOLE
-        counts = self.communicator.all_reduce(torch.from_numpy(self._log.user_counts))
-        # The row of unseen users is the last rank's, like all rows after those of the users.
-        weights = np.pad(counts.numpy(), (0, users.num_rows - len(counts)))
-        return Partition.balanced(weights, self.communicator)
-
     def evidence(self, side: str) -> Evidence:
         """Exact, in fused passes."""
         own = DotProductEvidence(self.model, self._log, side, self.residuals)
@@ -168,9 +158,7 @@ class FactorisationSolver(Solver):
 
     def loss(self, log: Interactions) -> float:
         """The mean squared error."""
-        if not len(log):
-            return float("nan")
-        return float((self.model.predict(log) - torch.tensor(log.target)).square().mean())
+        return mean_squared_error(self.model, log)
 
     def state_dict(self) -> dict[str, Any]:
         """The anchors."""
@@ -189,6 +177,25 @@ class FactorisationSolver(Solver):
         if self.residuals.version != self._seen_version:
             self._statistics.retarget(self.residuals.target)
             self._seen_version = self.residuals.version
+
+
+def partition_of_users(
+    log: Interactions, users: SharedRows, communicator: Communicator
+) -> Partition:
+    """The rows of this rank's users; all rows if users do not have rows of their own."""
+    if not isinstance(users, FullEmbedding):
+        return WHOLE
+    counts = communicator.all_reduce(torch.from_numpy(log.user_counts))
+    # The row of unseen users is the last rank's, like all rows after those of the users.
+    weights = np.pad(counts.numpy(), (0, users.num_rows - len(counts)))
+    return Partition.balanced(weights, communicator)
+
+
+def mean_squared_error(model: Model, log: Interactions) -> float:
+    """The mean squared error of the predictions for a log, NaN for an empty one."""
+    if not len(log):
+        return float("nan")
+    return float((model.predict(log) - torch.tensor(log.target)).square().mean())
 
 
 _SMALL = 0.1  # the deviation of factors where biases explain most of a rating

@@ -145,7 +145,7 @@ class PosteriorClusters(AlternatingLeastSquares):
         assignment, clusters = table.assignment[:-1].long(), table.num_clusters
         if self.how.non_negative:
             rows = table.weight.detach()[:clusters].double()
-            rows = members.non_negative_rows(assignment, rows, PASSES)
+            rows = members.bounded_rows(assignment, rows, 0.0, PASSES)
         else:
             rows = members.rows(assignment, clusters)
         table.weight[:clusters] = rows.to(table.weight)

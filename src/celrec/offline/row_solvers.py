@@ -64,11 +64,53 @@ def solve_rows(
     return float(losses.sum())
 
 
+@compiled_parallel
+def draw_rows(
+    data: F32,
+    data_right: F32,
+    precision: F64,
+    prior_right: F64,
+    weight: float,
+    normals: F64,
+    rows: F32,
+) -> float:
+    """Draws from N(P⁻¹·r, P⁻¹), P = Λ + weight·D and r = prior_right + weight·d, for many rows.
+
+    Λ is `precision`. `normals` are numbers from N(0, 1), one for each number of `rows`, where the
+    draws are written. Returns Σ xᵀDx − 2·d·x.
+    """
+    count, dim = rows.shape
+    losses = np.zeros(count, np.float64)
+    for r in numba.prange(count):
+        upper = np.empty((dim, dim), np.float64)
+        x = np.empty(dim, np.float64)
+        for i in range(dim):
+            x[i] = prior_right[i] + weight * data_right[r, i]
+            for j in range(dim):
+                upper[i, j] = precision[i, j] + weight * data[r, i, j]
+        _factorise(upper)
+        for i in range(dim):  # Uᵀy = r, row by row
+            x[i] /= upper[i, i]
+            for j in range(i + 1, dim):
+                x[j] -= upper[i, j] * x[i]
+        for i in range(dim):
+            x[i] += normals[r, i]
+        for i in range(dim - 1, -1, -1):  # U·x = y + normals
+            for j in range(i + 1, dim):
+                x[i] -= upper[i, j] * x[j]
+            x[i] /= upper[i, i]
+        for i in range(dim):
+            rows[r, i] = x[i]
+            losses[r] -= 2 * data_right[r, i] * x[i]
+            for j in range(dim):
+                losses[r] += data[r, i, j] * x[i] * x[j]
+    return float(losses.sum())
+
+
 @compiled
-def _invert(matrix: F64, inverse: F64) -> None:
-    """The inverse of a positive definite matrix, by Cholesky, with inner loops along rows."""
-    dim = len(matrix)
-    upper = matrix.copy()  # UᵀU
+def _factorise(upper: F64) -> None:
+    """The Cholesky factor U of UᵀU, in the place of the upper half of the matrix."""
+    dim = len(upper)
     for k in range(dim):
         root = np.sqrt(upper[k, k])
         for j in range(k, dim):
@@ -77,6 +119,14 @@ def _invert(matrix: F64, inverse: F64) -> None:
             scale = upper[k, i]
             for j in range(i, dim):
                 upper[i, j] -= scale * upper[k, j]
+
+
+@compiled
+def _invert(matrix: F64, inverse: F64) -> None:
+    """The inverse of a positive definite matrix, by Cholesky, with inner loops along rows."""
+    dim = len(matrix)
+    upper = matrix.copy()
+    _factorise(upper)
     lower = np.zeros((dim, dim), np.float64)  # U⁻ᵀ
     for i in range(dim):
         lower[i, i] = 1.0

@@ -17,6 +17,7 @@ from celrec.cel.clusterer import Clusterer
 from celrec.cel.reassignment import join_unseen
 from celrec.config.offline import (
     DescentConfig,
+    GibbsConfig,
     LeastSquaresConfig,
     MinibatchConfig,
     OfflineConfig,
@@ -25,6 +26,7 @@ from celrec.config.online import OnlineConfig
 from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.errors import CelrecError
+from celrec.offline.gibbs import GibbsSampling
 from celrec.offline.gradient_descent import GradientDescent, TreeAdmm
 from celrec.offline.least_squares import AlternatingLeastSquares
 from celrec.offline.minibatch import MinibatchDescent
@@ -244,6 +246,9 @@ def make_solver(
         )
     if isinstance(how, DescentConfig):
         return GradientDescent(model, interactions_of_rank(log, communicator), how, communicator)
+    if isinstance(how, GibbsConfig):
+        part = interactions_of_rank(log, communicator)
+        return GibbsSampling(model, part, how, config.seed, communicator)
     if isinstance(how, LeastSquaresConfig):
         part = interactions_of_rank(log, communicator)
         clustered = any(isinstance(t, ClusteredEmbedding) for t in model.row_tables.values())
