@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from celrec.config.online import OnlineConfig
 from celrec.config.options import SIDES
-from celrec.config.plan import LITE, Plan
+from celrec.config.plan import FULL_START, LITE, Plan
 from celrec.data.id_map import UNSEEN
 from celrec.data.interactions import EncodedFeature, Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
@@ -25,6 +25,7 @@ from celrec.embeddings.description import (
 )
 from celrec.embeddings.embedding import Embedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.levelled import LevelledEmbedding
 from celrec.embeddings.personal import BiasedEmbedding, PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
@@ -108,8 +109,8 @@ def _numbered(labels: NDArray[np.integer]) -> NDArray[np.int64]:
 def starting_clusters(start: str, log: Interactions, side: str, seed: int) -> NDArray[np.int64]:
     """The initial clusters that `start` names.
 
-    `one`: all ids in one cluster; `random:20` and `ratings:20`: in 20 of them;
-    `genres`; else the folder of a run whose clusters are taken.
+    `one`, and `full` before its fit: all ids in one cluster; `random:20` and `ratings:20`: in 20
+    of them; `genres`; else the folder of a run whose clusters are taken.
 
     >>> import celrec
     >>> log = celrec.read({"user": [1, 1, 1], "item": [5, 6, 7], "rating": [1.0, 5.0, 2.0]})
@@ -117,7 +118,7 @@ def starting_clusters(start: str, log: Interactions, side: str, seed: int) -> ND
     array([0, 1, 0])
     """
     name, _, number = start.partition(":")
-    if start == "one":
+    if start in ("one", FULL_START):
         return np.zeros(len(_counts(log, side)), np.int64)
     if name not in CLUSTERINGS or (name == "genres" and number):
         return run_clusters(log, side, start)
@@ -232,6 +233,9 @@ def _tables(
     for shared, (side, ids) in zip(compressed, sizes.items(), strict=True):
         if not shared:
             tables[side] = FullEmbedding(ids, width)
+        elif plan.levels > 1:
+            rows_each = max(plan.rows(ids) // plan.levels, 1)
+            tables[side] = LevelledEmbedding(ids, width, max_clusters=rows_each, levels=plan.levels)
         elif plan.clustered:
             rows = _clustered(log, side, ids, plan, clusters.get(side), width)
             tables[side] = QuantisedEmbedding(rows) if plan.embedding == "cel-int8" else rows
@@ -264,7 +268,7 @@ def _clustered(
     if given is not None:
         start = given
     elif side in ("users", "items"):
-        start = starting_clusters(plan.start, log, side, plan.seed)
+        start = starting_clusters(plan.start or "one", log, side, plan.seed)
     else:
         start = np.zeros(ids, np.int64)
     count = int(start.max()) + 1

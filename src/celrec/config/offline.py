@@ -19,7 +19,6 @@ OPTIMISERS: dict[str, type[Optimizer]] = {
     "adagrad": torch.optim.Adagrad,
     "rmsprop": torch.optim.RMSprop,
 }
-MEMBERS = ("losses", "posterior")
 PROJECTIONS = ("clip", "abs", "none")
 
 
@@ -150,10 +149,6 @@ class LeastSquaresConfig:
 
     `non_negative` keeps all values at or above 0, by coordinate descent. Composed tables
     learn from the same equations, as `composed` says.
-
-    With `members` "posterior", members are reassigned by posterior quadratics, and clusters
-    start from `full_sweeps` sweeps of a fit with a row for each id; with "losses" by their
-    squared errors, from one cluster.
     """
 
     l2_users: float = 5.0
@@ -162,8 +157,6 @@ class LeastSquaresConfig:
     uncertainty: bool = True
     non_negative: bool = False
     composed: ComposedConfig = field(default_factory=ComposedConfig)
-    members: str = "losses"
-    full_sweeps: int = 20
     strength: float = 1.0
     """A factor on σ², and so on all regularisation."""
 
@@ -173,10 +166,6 @@ class LeastSquaresConfig:
                 raise CelrecError(f"{name} must be positive, not {getattr(self, name)}")
         if not self.l2_biases >= 0:
             raise CelrecError(f"l2_biases must not be negative, not {self.l2_biases}")
-        if self.members not in MEMBERS:
-            raise CelrecError(f"members must be one of {', '.join(MEMBERS)}, not {self.members!r}")
-        if self.full_sweeps < 1:
-            raise CelrecError(f"full_sweeps must be positive, not {self.full_sweeps}")
 
     def stronger(self, factor: float) -> LeastSquaresConfig:
         """The configuration with all regularisation times `factor`."""
@@ -320,6 +309,9 @@ class OfflineConfig:
     criterion: str = "interactions"
     rank: int = 64
     """The embedding dimension, unless the plan has another."""
+    compression: CompressionConfig | None = None
+    """How tables are compressed after they were fitted in full; None: they are trained as they
+    are."""
     takes_over: str = NOTHING
     """`nothing`, `rows` or `clusters`: what a network takes over from a factorisation."""
     seed: int = 0

@@ -93,7 +93,7 @@ _PLAN = (
         "preset",
         str,
         "default",
-        "Hyperparameters by name: default; for nmf and mf also posterior or descent, for nmf "
+        "Hyperparameters by name: default; for nmf and mf also least-squares or descent, for nmf "
         "paper or released; "
         "for networks clusters or scratch (take over the clusters of a factorisation, or nothing); "
         "for cel-lite hard or paper; online: learn other embeddings event by event.",
@@ -108,12 +108,22 @@ _PLAN = (
         range=SEED,
     ),
     Option(
+        "levels",
+        int,
+        1,
+        "Rows that are added up to the vector of an id, one of each level; the rows of a table "
+        "are divided among its levels.",
+        _same(1, TRAIN, COMPARE, RECOMMENDER),
+        range=AT_LEAST_ONE,
+    ),
+    Option(
         "start",
         str,
-        "one",
-        "The initial clusters: one, random:N, ratings:N (bins of mean rating), genres, or those of "
-        "a run folder.",
-        _same("one", TRAIN, RECOMMENDER),
+        None,
+        "Where clusters start: full (a fit with a row for each id, which is then compressed), one, "
+        "random:N, ratings:N (bins of mean rating), genres, or those of a run folder; that of the "
+        "preset if not given.",
+        _same(None, TRAIN, RECOMMENDER),
     ),
     Option(
         "frozen",

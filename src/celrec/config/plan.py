@@ -18,6 +18,8 @@ from celrec.models.registry import MODELS, model_class
 
 LITE = "cel-lite"
 """The embedding method that is always learned online."""
+FULL_START = "full"
+"""Where clusters start if they are compressed from a fit with a row for each id."""
 LEAST_GAIN = 1e-4
 """The least gain, as a share of the variance of the ratings, for compression `auto`."""
 
@@ -33,7 +35,8 @@ class Plan:
     preset: str = default("preset")
     seed: int = default("seed")
     model: str = default("model")
-    start: str = default("start")
+    levels: int = default("levels")
+    start: str | None = default("start")
     frozen: bool = default("frozen")
     personalise: str = default("personalise")
     loss: str = default("loss")
@@ -84,7 +87,7 @@ class Plan:
                 f"embedding {self.embedding!r} is for side 'items', not {self.side!r}"
             )
         if not self.clustered:
-            for name, plain in (("start", "one"), ("frozen", False), ("personalise", "none")):
+            for name, plain in (("start", None), ("frozen", False), ("personalise", "none")):
                 if name == "personalise" and self.embedding == LITE:
                     continue
                 if getattr(self, name) != plain:
@@ -93,6 +96,25 @@ class Plan:
                 raise CelrecError(
                     f"compression 'auto' needs embedding 'cel', not {self.embedding!r}"
                 )
+
+        self._check_levels()
+
+    def _check_levels(self) -> None:
+        """Complain about levels or `start="full"` where tables are not made of a full fit."""
+        if self.levels > 1 and self.embedding != "cel":
+            raise CelrecError(
+                f"levels are for embedding 'cel', not {self.embedding!r}; leave them out"
+            )
+        if self.start != FULL_START and self.levels == 1:
+            return
+        source = self.pretraining or self
+        if source.online or source.full_fit is None:
+            asked = "start 'full'" if self.start == FULL_START else f"levels {self.levels}"
+            raise CelrecError(
+                f"{asked} is compressed from a full fit, which does not go with preset "
+                f"{self.preset!r}, frozen clusters, another start, compression 'auto' or "
+                "personalise; take preset 'default' without these"
+            )
 
     def _presets(self) -> list[str]:
         if self.embedding == LITE:
@@ -126,6 +148,16 @@ class Plan:
     def clustered(self) -> bool:
         """Whether the compressed tables are CEL's."""
         return self.embedding in ("cel", "cel-int8")
+
+    @property
+    def _from_full_fit(self) -> bool:
+        """Whether nothing in the plan needs clusters that learn from the data themselves."""
+        fixed = self.frozen or self.auto or self.personalise != "none"
+        return (
+            (self.clustered or self.embedding == "full")
+            and self.start in (None, FULL_START)
+            and not fixed
+        )
 
     @property
     def tree(self) -> bool:
@@ -191,12 +223,29 @@ class Plan:
         return min(max(rows, 1), ids)
 
     @property
+    def full_fit(self) -> Plan | None:
+        """The fit with a row for each id that the tables are compressed from, if they are."""
+        how = self.settings()
+        if how.compression is None:
+            return None
+        return replace(
+            self,
+            model="mf",
+            embedding="full",
+            preset="default",
+            start=None,
+            levels=1,
+            rank=max(self.dim, how.rank),
+        )
+
+    @property
     def pretraining(self) -> Plan | None:
         """The factorisation that a network is pretrained by, if it is."""
         source = self.settings().takes_over
         if source == NOTHING:
             return None
-        factorised = replace(self, model="nmf", preset="default", rank=None)
+        preset = "least-squares" if self.levels == 1 else "default"
+        factorised = replace(self, model="nmf", preset=preset, rank=None)
         if source == CLUSTERS:
             # Only the final model is personalised, and has the factor on regularisation.
             return replace(factorised, personalise="none", penalty=1.0)
@@ -261,6 +310,10 @@ class Plan:
         there = {NOTHING: True, ROWS: rows, CLUSTERS: self.clustered}[how.takes_over]
         if how.takes_over != NOTHING and (self.loss != "squared-error" or not there):
             how = presets["scratch"]
+        elif how.takes_over == ROWS and self.levels > 1:  # the rows of levels are trained
+            how = presets["clusters"]
+        if how.compression is not None and not self._from_full_fit:
+            how = presets["least-squares"]
         if self.tree and not self.network:
             how = TREE
         how = replace(how, seed=self.seed).stronger(self.penalty)

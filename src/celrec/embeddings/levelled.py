@@ -104,6 +104,13 @@ class LevelledEmbedding(Embedding):
         first = level // self.levels_per_part * width
         return slice(first, first + width)
 
+    @torch.no_grad()
+    def start_from(self, other: LevelledEmbedding) -> None:
+        """Take over the clusters of another table with as many levels, but not its rows."""
+        for level, before in zip(self.clustered_levels, other.clustered_levels, strict=True):
+            level.start_from(before.assignment[:-1].long())
+            level.unseen_cluster = before.unseen_cluster
+
     def codes(self, ids: Tensor) -> Tensor:
         """The cluster of each id in each level, with one more axis than `ids`."""
         return torch.stack([level.row_of(ids) for level in self.clustered_levels], -1)

@@ -53,13 +53,16 @@ class Recommender:
             as many as lower the validation error.
         side: Which tables are compressed: items, users or both.
         rank: The embedding dimension; that of the preset if not given.
-        preset: Hyperparameters by name: default; for nmf and mf also posterior or descent, for nmf
-            paper or released; for networks clusters or scratch (take over the clusters of a
+        preset: Hyperparameters by name: default; for nmf and mf also least-squares or descent, for
+            nmf paper or released; for networks clusters or scratch (take over the clusters of a
             factorisation, or nothing); for cel-lite hard or paper; online: learn other embeddings
             event by event.
         seed: The random seed of splits, initial values and negative samples.
-        start: The initial clusters: one, random:N, ratings:N (bins of mean rating), genres, or
-            those of a run folder.
+        levels: Rows that are added up to the vector of an id, one of each level; the rows of a
+            table are divided among its levels.
+        start: Where clusters start: full (a fit with a row for each id, which is then compressed),
+            one, random:N, ratings:N (bins of mean rating), genres, or those of a run folder; that
+            of the preset if not given.
         frozen: Keep the initial clusters.
         personalise: Which ids get a row of their own in the end: none, all, or those with more
             interactions than a number.
@@ -105,6 +108,7 @@ class Recommender:
         rank: int | None = None,
         preset: str | None = None,
         seed: int | None = None,
+        levels: int | None = None,
         start: str | None = None,
         frozen: bool | None = None,
         personalise: str | None = None,

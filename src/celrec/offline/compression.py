@@ -12,10 +12,8 @@ from celrec.cel.quadratics import SharedQuadratics
 from celrec.config.offline import CompressionConfig
 from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
-from celrec.embeddings.embedding import Embedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.levelled import LevelledEmbedding
-from celrec.embeddings.personal import BiasedEmbedding
 from celrec.errors import CelrecError
 from celrec.offline.gibbs import truncated
 from celrec.recommender.model import Model
@@ -61,7 +59,7 @@ class Compression:
             "users": _weights(log.user_counts, config.prior),
             "items": _weights(log.item_counts, config.prior),
         }
-        self._tables = {side: _beneath(table) for side, table in model.whole_tables.items()}
+        self._tables = model.tables
         self._extra = model.model.extra_columns if model.biases is None else 0
         self._factors, self._vectors = self._targets(full)
         self._fits = {
@@ -137,8 +135,8 @@ class Compression:
         dim = self._tables["items"].embedding_dim - self._extra
         if not self._model.model.extra_columns:
             if not self._config.levels.non_negative:
-                first = dict(zip(factors, truncated(*factors.values(), dim), strict=True))
-                return factors, first
+                users, items = truncated(factors["users"], factors["items"], dim)
+                return factors, {"users": users, "items": items}
             return factors, self._non_negative_factors(factors, dim)
         means = {
             side: self._weights[side] @ own / self._weights[side].sum()
@@ -146,8 +144,9 @@ class Compression:
         }
         biases = {side: (factors[side] - means[side]) @ means[_OTHER[side]] for side in factors}
         self._model.model.set_mean(float(means["users"] @ means["items"]))
-        rest = truncated(*(factors[side] - means[side] for side in factors), dim)
-        vectors = dict(zip(factors, rest, strict=True))
+        apart = {side: own - means[side] for side, own in factors.items()}
+        users, items = truncated(apart["users"], apart["items"], dim)
+        vectors = {"users": users, "items": items}
         known = self._model.biases
         if known is not None:
             known.users.copy_(biases["users"])
@@ -196,10 +195,6 @@ def _factors_of(full: Model) -> dict[str, Tensor]:
 def _weights(counts: NDArray[np.int64], prior: float) -> Tensor:
     """Of all ids, with 0 for unseen ids in the last place."""
     return torch.from_numpy(np.append(counts + prior, 0.0))
-
-
-def _beneath(table: Embedding) -> Embedding:
-    return table.rows if isinstance(table, BiasedEmbedding) else table
 
 
 def _descended(vectors: Tensor, members: SharedQuadratics, passes: int) -> Tensor:

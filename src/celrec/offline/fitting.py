@@ -21,9 +21,12 @@ from celrec.data.split import Split
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.description import describe_embedding, make_embedding
 from celrec.embeddings.embedding import SharedRows, Traits
+from celrec.embeddings.levelled import LevelledEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.errors import CelrecError, DivergedError
 from celrec.offline.checkpoint import Checkpoint
+from celrec.offline.compression import Compression
+from celrec.offline.factorisation_solver import mean_squared_error
 from celrec.offline.least_squares import AlternatingLeastSquares
 from celrec.offline.online_solver import OnlineDescent
 from celrec.offline.solver import ValidationRecord, Watcher
@@ -46,6 +49,7 @@ class Stage(NamedTuple):
 CHOOSE = Stage("choose", "train anew")
 PERSONALISE = Stage("personalise", "personalise anew")
 FINISH = Stage("finish", "finish anew")
+COMPRESS = Stage("compress", "compress anew")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +58,8 @@ class Fit:
 
     model: Model
     validation_records: dict[str, list[ValidationRecord]]
-    """By stage: `choose`, `personalise` if that was asked for, and `finish` if a network goes on
-    from a factorisation."""
+    """By stage: `choose`, `compress` if tables are made of a full fit, `personalise` if that was
+    asked for, and `finish` if a network goes on from a factorisation."""
     chosen: dict[str, ValidationRecord]
     """What validation data liked best in each stage."""
     training_bytes: dict[str, int]
@@ -184,8 +188,8 @@ class _Pass:
         """The model in the end."""
         plan = self._plan
         if plan.pretraining is None:
-            return self._clustered(plan)
-        learned = self._clustered(plan.pretraining)
+            return self._factorised(plan)
+        learned = self._factorised(plan.pretraining)
         how = self._change(plan.settings())
         model = make_model(self._train, plan, _clusters(learned))
         if how.takes_over == CLUSTERS:
@@ -197,6 +201,30 @@ class _Pass:
         model.deviations = {}
         return model
 
+    def _factorised(self, plan: Plan) -> Model:
+        """Trained as it is, or compressed from a full fit."""
+        if plan.full_fit is None:
+            return self._clustered(plan)
+        full, how = self._clustered(plan.full_fit), self._change(plan.settings())
+        assert how.compression is not None  # noqa: S101  (there is a full fit)
+        model = make_model(self._train, plan)
+        Compression(model, full, self._train.seen(), how.compression, plan.seed).run()
+        for side, table in model.tables.items():
+            table.preparation_bytes = full.tables[side].preparation_bytes
+        before = self.validation_records[CHOOSE.name][-1]
+        record = ValidationRecord(
+            step=0,
+            clusters=model.whole_tables["items"].num_rows,
+            train_loss=before.train_loss,
+            valid_loss=mean_squared_error(model, self._valid),
+            moved=0,
+            user_clusters=model.whole_tables["users"].num_rows,
+        )
+        self.chosen[COMPRESS.name] = record
+        self.validation_records[COMPRESS.name] = [record]
+        self._watch(COMPRESS.name if self._earlier is None else COMPRESS.anew, record)
+        return model
+
     def _with_clusters(self, model: Model, learned: Model, how: OfflineConfig) -> Model:
         """Begin with nothing but clusters, which stay."""
         _graft(model, _trees(learned))
@@ -206,6 +234,10 @@ class _Pass:
             assert isinstance(before, ClusteredEmbedding)  # noqa: S101
             table.unseen_cluster = before.unseen_cluster
             model.frozen_columns[side] = 0
+        for side, before in learned.tables.items():
+            table = model.tables[side]
+            if isinstance(table, LevelledEmbedding) and isinstance(before, LevelledEmbedding):
+                table.start_from(before)
         self._stage(FINISH, model, how)
         return self._personalised(model, how, self._plan)
 

@@ -31,7 +31,6 @@ from celrec.offline.gradient_descent import GradientDescent, TreeAdmm
 from celrec.offline.least_squares import AlternatingLeastSquares
 from celrec.offline.minibatch import MinibatchDescent
 from celrec.offline.online_solver import OnlineDescent
-from celrec.offline.posterior_clusters import PosteriorClusters
 from celrec.offline.solver import Solver, ValidationRecord
 from celrec.recommender.model import Model
 from celrec.runtime.communicator import LOCAL, Communicator, Partition
@@ -251,10 +250,7 @@ def make_solver(
         return GibbsSampling(model, part, how, config.seed, communicator)
     if isinstance(how, LeastSquaresConfig):
         part = interactions_of_rank(log, communicator)
-        clustered = any(isinstance(t, ClusteredEmbedding) for t in model.row_tables.values())
-        by_quadratics = how.members == "posterior" and clustered
-        solver = PosteriorClusters if by_quadratics else AlternatingLeastSquares
-        return solver(model, part, how, communicator)
+        return AlternatingLeastSquares(model, part, how, communicator)
     if communicator.size > 1:
         raise CelrecError(
             f"{communicator.size} processes cannot train with {type(how).__name__}; "

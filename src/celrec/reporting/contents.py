@@ -75,7 +75,8 @@ def full_plan(plan: Plan) -> Plan:
         compression="1%",  # ignored by a full table
         rank=plan.dim,
         preset="online" if plan.online else plan.preset,
-        start="one",
+        start=None,
+        levels=1,
         frozen=False,
         personalise="none",
     )

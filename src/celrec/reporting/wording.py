@@ -8,7 +8,7 @@ import math
 from markupsafe import Markup
 
 from celrec.config.options import SIDES
-from celrec.config.plan import LITE, Plan
+from celrec.config.plan import FULL_START, LITE, Plan
 from celrec.embeddings.registry import find_method
 from celrec.runs.run_folder import Run
 
@@ -219,7 +219,10 @@ def _personal(plan: Plan) -> str:
 def _start(plan: Plan) -> str:
     if not plan.clustered:
         return ""
-    start = "one for all" if plan.start == "one" else plan.start
+    chosen = plan.start or ("one" if plan.full_fit is None else FULL_START)
+    start = {"one": "one for all", FULL_START: "from a fit with a row for each id"}.get(
+        chosen, chosen
+    )
     return f"{start}, kept to the end" if plan.frozen else start
 
 
