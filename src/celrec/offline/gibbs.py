@@ -76,7 +76,7 @@ def truncated(left: Tensor, right: Tensor, rank: int) -> tuple[Tensor, Tensor]:
     """
     left_basis, left_part = torch.linalg.qr(left)
     right_basis, right_part = torch.linalg.qr(right)
-    u, values, v = torch.linalg.svd((left_part @ right_part.T).double())
+    u, values, v = torch.linalg.svd((left_part @ right_part.T).double(), full_matrices=False)
     roots = values[:rank].sqrt().to(left)
     pairs = (left_basis, u.to(left)[:, :rank]), (right_basis, v.to(left)[:rank].T)
     factors = [basis @ (turn * roots) for basis, turn in pairs]
