@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celrec import CelrecError, ClusteredEmbedding, Clusterer
-from celrec.cel.quadratics import QuadraticEvidence, Quadratics
+from celrec.cel.quadratics import QuadraticEvidence, Quadratics, SharedQuadratics
 from celrec.cel.reassignment import Reassignment
 from celrec.cel.split import Splitter
 
@@ -51,17 +51,26 @@ def test_losses_are_those_of_each_member_under_each_row(shape):
             assert float(losses[member, cluster]) == pytest.approx(expected, abs=1e-9)
 
 
-@given(shapes)
-def test_rows_are_the_best_for_their_members(shape):
+def clustered(quadratics, clusters):
+    """A table whose clusters have the members in turn, and evidence for it."""
+    members, dim = quadratics.linear.shape
+    table = ClusteredEmbedding(members, dim, max_clusters=clusters, dtype=torch.float64)
+    table.start_from(torch.arange(members) % clusters)
+    evidence = QuadraticEvidence(table, torch.ones(members))
+    evidence.members = quadratics
+    return table, evidence
+
+
+@given(shapes, st.booleans())
+def test_rows_are_the_best_for_their_members(shape, shared):
     members, dim, clusters, seed = shape
     clusters = min(clusters, members)
-    quadratics = drawn(members, dim, seed)
-    assignment = torch.arange(members) % clusters
-    rows = quadratics.rows(assignment, clusters)
-    np.testing.assert_allclose(rows, slow_rows(quadratics, assignment.numpy(), clusters), atol=1e-8)
-    own = quadratics.gradients(rows[assignment])
-    pulls = torch.zeros_like(rows).index_add_(0, assignment, own)
-    assert pulls.abs().max() < 1e-8  # nothing is gained by moving a row
+    quadratics = (drawn_shared if shared else drawn)(members, dim, seed)
+    table, evidence = clustered(quadratics, clusters)
+    evidence.solve_rows()
+    own = as_quadratics(quadratics) if shared else quadratics
+    expected = slow_rows(own, table.assignment[:-1].numpy(), clusters)
+    np.testing.assert_allclose(table.weight.detach(), expected, atol=1e-8)
 
 
 @given(shapes)
@@ -69,15 +78,69 @@ def test_non_negative_rows_meet_the_conditions_of_an_optimum(shape):
     members, dim, clusters, seed = shape
     clusters = min(clusters, members)
     quadratics = drawn(members, dim, seed)
-    assignment = torch.arange(members) % clusters
-    begin = torch.zeros(clusters, dim, dtype=torch.float64)
-    rows = quadratics.bounded_rows(assignment, begin, 0.0, passes=500)
-    slopes = -torch.zeros_like(rows).index_add_(
-        0, assignment, quadratics.gradients(rows[assignment])
-    )
+    table, evidence = clustered(quadratics, clusters)
+    table.weight.data.zero_()
+    evidence.non_negative = True
+    evidence.solve_rows(passes=500)
+    rows = table.weight.detach()
+    own = table.assignment[:-1].long()
+    slopes = -torch.zeros_like(rows).index_add_(0, own, quadratics.gradients(rows[own]))
     assert rows.min() >= 0
     assert slopes.min() > -1e-6  # no value would go up
     assert (slopes * rows).abs().max() < 1e-6  # and only those at 0 would go down
+
+
+def drawn_shared(members, dim, seed):
+    rng = np.random.default_rng(seed)
+    partners = rng.normal(size=(dim + 2, dim))
+    return SharedQuadratics(
+        torch.tensor(rng.uniform(0.1, 5, members)),
+        torch.tensor(partners.T @ partners),
+        torch.tensor(rng.normal(size=(members, dim))),
+    )
+
+
+def as_quadratics(shared):
+    """The same losses, with a curvature for each member."""
+    return Quadratics(shared.weight[:, None, None] * shared.metric, shared.linear)
+
+
+@given(shapes)
+def test_one_curvature_for_all_is_the_same_as_one_for_each(shape):
+    members, dim, clusters, seed = shape
+    shared = drawn_shared(members, dim, seed)
+    each, rng = as_quadratics(shared), np.random.default_rng(seed)
+    vectors, rows = (torch.tensor(rng.normal(size=(n, dim))) for n in (members, clusters))
+    gradients = each.gradients(vectors)
+    torch.testing.assert_close(shared.gradients(vectors), gradients)
+    torch.testing.assert_close(shared.losses(rows), each.losses(rows))
+    torch.testing.assert_close(shared.gains(gradients), each.gains(gradients))
+    assignment = torch.arange(members) % clusters
+    for mine, theirs in zip(
+        shared.sums(assignment, clusters), each.sums(assignment, clusters), strict=True
+    ):
+        torch.testing.assert_close(mine, theirs)
+    some = torch.arange(0, members, 2)
+    torch.testing.assert_close(shared.at(some).linear, each.at(some).linear)
+
+
+@given(shapes, st.integers(0, 3), st.booleans())
+def test_beside_other_rows_the_loss_is_that_of_the_sum(shape, first, shared):
+    members, dim, clusters, seed = shape
+    quadratics = (drawn_shared if shared else drawn)(members, dim, seed)
+    columns, rng = slice(min(first, dim - 1), dim), np.random.default_rng(seed)
+    vectors = torch.tensor(rng.normal(size=(members, dim)))
+    steps = torch.tensor(rng.normal(size=(clusters, dim)))
+    steps[:, : columns.start] = 0
+    beside = quadratics.beside(vectors, columns)
+    found = beside.losses(steps[:, columns])
+    for member in range(members):
+        own = as_quadratics(quadratics) if shared else quadratics
+        expected = [slow_loss(own, member, (vectors[member] + one).numpy()) for one in steps]
+        # Up to a constant of each member.
+        np.testing.assert_allclose(
+            found[member] - found[member, 0], np.array(expected) - expected[0], atol=1e-7
+        )
 
 
 @given(shapes)
@@ -93,17 +156,6 @@ def test_gains_are_what_rows_of_their_own_would_bring(shape):
         before = slow_loss(quadratics, member, vectors[member].numpy())
         fall = before - slow_loss(quadratics, member, best)
         assert float(gains[member]) == pytest.approx(fall, rel=1e-6, abs=1e-9)
-
-
-@given(shapes)
-def test_row_covariances_are_the_inverse_of_what_is_known_of_the_members(shape):
-    members, dim, clusters, seed = shape
-    clusters = min(clusters, members)
-    quadratics, assignment = drawn(members, dim, seed), torch.arange(members) % clusters
-    found = quadratics.row_covariances(assignment, clusters)
-    for cluster in range(clusters):
-        precision = quadratics.curvature[assignment == cluster].sum(0)
-        np.testing.assert_allclose(found[cluster] @ precision, np.eye(dim), atol=1e-8)
 
 
 def total(table, quadratics):
@@ -128,8 +180,7 @@ def test_steps_of_the_clusterer_never_raise_the_loss(members, dim, seed):
     )
     loss = float("inf")
     for _ in range(8):
-        rows = quadratics.rows(table.assignment[:-1].long(), table.num_clusters)
-        table.weight.data[: len(rows)] = rows
+        evidence.solve_rows()
         solved = total(table, quadratics)
         clusterer.step()
         assert solved <= loss + 1e-9

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,8 +14,6 @@ from celrec.cel.reassignment import Reassignment, choose_unseen
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.levelled import LevelledEmbedding
 from celrec.errors import CelrecError
-
-_PASSES = 10  # of coordinate descent for bounded rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +34,10 @@ class LevelsConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.growth <= 1:
             raise CelrecError(f"growth must be a share of the clusters, not {self.growth}")
-        for name in ("settle", "refine"):
-            if getattr(self, name) < 0:
-                raise CelrecError(f"{name} must not be negative, not {getattr(self, name)}")
+        if self.settle < 1:
+            raise CelrecError(f"settle must be positive, not {self.settle}")
+        if self.refine < 0:
+            raise CelrecError(f"refine must not be negative, not {self.refine}")
 
 
 class LevelFit:
@@ -49,10 +49,11 @@ class LevelFit:
     loss, and rows that are the best for their members. A clustered table is one level.
 
     >>> from celrec.cel.quadratics import SharedQuadratics
-    >>> points = torch.tensor([[0.0], [1.0], [10.0], [11.0]])
+    >>> points = torch.tensor([[0.0], [1.0], [10.0], [11.0]]).double()
+    >>> ones = torch.ones(4).double()
     >>> table = LevelledEmbedding(4, 1, max_clusters=2, levels=2)
-    >>> fit = LevelFit(table, torch.ones(4), LevelsConfig())
-    >>> fit.grow(SharedQuadratics(torch.ones(4), torch.eye(1), points))
+    >>> fit = LevelFit(table, ones, LevelsConfig())
+    >>> fit.grow(SharedQuadratics(ones, torch.eye(1).double(), points))
     >>> table(torch.arange(4)).flatten().tolist()
     [0.0, 1.0, 10.0, 11.0]
     """
@@ -71,7 +72,14 @@ class LevelFit:
             self._columns = [table.part_of(number) for number in range(len(self._levels))]
         else:
             self._levels, self._columns = [table], [slice(0, table.embedding_dim)]
-        self._evidence = [QuadraticEvidence(level, interactions) for level in self._levels]
+        self._evidence = [
+            QuadraticEvidence(level, interactions, columns)
+            for level, columns in zip(self._levels, self._columns, strict=True)
+        ]
+        for number, evidence in enumerate(self._evidence):
+            evidence.non_negative = config.non_negative
+            if len(self._levels) > 1:
+                evidence.others = partial(self._others, number)
         self._clusterers = [
             Clusterer(
                 *(level, None, evidence),
@@ -90,55 +98,48 @@ class LevelFit:
         for level in self._levels:
             level.start_from(torch.zeros(level.num_embeddings, dtype=torch.long))
             level.weight.zero_()
+        self._see(members)
         for number, clusterer in enumerate(self._clusterers):
-            self._face(members, number)
-            self._solve(number)
-            before = 0
+            evidence, before = self._evidence[number], 0
+            evidence.solve_rows()
             while before < clusterer.table.num_clusters < clusterer.max_clusters:
                 before = clusterer.table.num_clusters
                 clusterer.split(max(1, int(self.config.growth * before)))
-                for _ in range(max(1, self.config.settle)):
-                    self._solve(number)
+                for _ in range(self.config.settle):
+                    evidence.solve_rows()
                     clusterer.reassign()
-                self._solve(number)
-            self.refine(members, self.config.refine, number + 1)
+                evidence.solve_rows()
+            self._refine(self.config.refine, number + 1)
+        self._choose_unseen()
 
     @torch.no_grad()
-    def refine(self, members: MemberQuadratics, sweeps: int, levels: int | None = None) -> None:
-        """Solve for the rows and reassign the members of the first `levels` levels, in turn."""
+    def refine(self, members: MemberQuadratics, sweeps: int) -> None:
+        """Solve for the rows and reassign the members of each level in turn."""
+        self._see(members)
+        self._refine(sweeps, len(self._levels))
+        self._choose_unseen()
+
+    def _refine(self, sweeps: int, levels: int) -> None:
         for _ in range(sweeps):
-            for number, clusterer in enumerate(self._clusterers[:levels]):
-                self._face(members, number)
-                self._solve(number)
+            for evidence, clusterer in zip(
+                self._evidence[:levels], self._clusterers[:levels], strict=True
+            ):
+                evidence.solve_rows()
                 clusterer.reassign()
-                self._solve(number)
+                evidence.solve_rows()
 
-    def _face(self, members: MemberQuadratics, number: int) -> None:
-        """Let a level see what the others leave to it."""
-        everyone = torch.arange(self.table.num_embeddings)
-        columns, evidence = self._columns[number], self._evidence[number]
-        others = members.linear.new_zeros(len(everyone), self.table.embedding_dim)
-        for other, level in enumerate(self._levels):
+    def _see(self, members: MemberQuadratics) -> None:
+        for evidence in self._evidence:
+            evidence.members = members
+
+    def _choose_unseen(self) -> None:
+        for level in self._levels:
+            choose_unseen(level)
+
+    def _others(self, number: int, ids: Tensor) -> Tensor:
+        """What the other levels add to the vectors of some ids."""
+        added = torch.zeros(len(ids), self.table.embedding_dim, dtype=torch.float64)
+        for other, (level, columns) in enumerate(zip(self._levels, self._columns, strict=True)):
             if other != number:
-                others[:, self._columns[other]] += level.vectors(everyone)
-        evidence.members = members.beside(others, columns)
-        if self.config.non_negative:
-            evidence.lowest = -others[:, columns]
-
-    def _solve(self, number: int) -> None:
-        """The best rows for the members that each cluster has."""
-        level, evidence = self._levels[number], self._evidence[number]
-        members, assignment = evidence.members, level.assignment[:-1].long()
-        assert members is not None  # noqa: S101  (`_face` has set them)
-        count = level.num_clusters
-        if evidence.lowest is None:
-            rows = members.rows(assignment, count)
-        else:
-            lowest = torch.full_like(level.weight[:count], -torch.inf).to(members.linear)
-            index = assignment[:, None].expand_as(evidence.lowest)
-            lowest.scatter_reduce_(0, index, evidence.lowest, "amax")
-            rows = members.bounded_rows(
-                assignment, level.weight[:count].to(lowest), lowest, _PASSES
-            )
-        level.weight[:count] = rows.to(level.weight)
-        choose_unseen(level)
+                added[:, columns] += level.vectors(ids)
+        return added

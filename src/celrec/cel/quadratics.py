@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +13,7 @@ from celrec.cel.evidence import Evidence
 from celrec.cel.reassignment import best_columns
 from celrec.embeddings.clustered import ClusteredEmbedding
 
-_PAIRS = 1 << 24  # of ids and rows whose losses are in memory at a time
+_NUMBERS = 1 << 23  # that are made of ids and rows at a time
 _ROUNDING = 1e-6  # of rows in single precision
 
 
@@ -25,7 +26,7 @@ class MemberQuadratics(ABC):
         """q_j, of shape (members, dim)."""
 
     @abstractmethod
-    def at(self, members: Tensor | slice) -> MemberQuadratics:
+    def at(self, members: Tensor) -> MemberQuadratics:
         """Those of some members."""
 
     @abstractmethod
@@ -48,27 +49,6 @@ class MemberQuadratics(ABC):
     def sums(self, assignment: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """Σ H_j and Σ q_j over the members of each of `count` clusters."""
 
-    def rows(self, assignment: Tensor, count: int) -> Tensor:
-        """The best row of each cluster: (Σ H_j)⁻¹·Σ q_j over its members."""
-        rows: Tensor = torch.linalg.solve(*self.sums(assignment, count))
-        return rows
-
-    def bounded_rows(
-        self, assignment: Tensor, rows: Tensor, lowest: Tensor | float, passes: int
-    ) -> Tensor:
-        """The best rows that are not below `lowest`, by coordinate descent from `rows`."""
-        matrices, right = self.sums(assignment, len(rows))
-        rows = rows.clone()
-        lowest = torch.as_tensor(lowest).to(rows).expand_as(rows)
-        slopes = _times(matrices, rows) - right
-        for _ in range(passes):
-            for column in range(rows.shape[1]):
-                change = -slopes[:, column] / matrices[:, column, column]
-                change = torch.maximum(change, lowest[:, column] - rows[:, column])
-                rows[:, column] += change
-                slopes += change[:, None] * matrices[:, column]
-        return rows
-
 
 @dataclass(frozen=True, slots=True)
 class Quadratics(MemberQuadratics):
@@ -89,7 +69,7 @@ class Quadratics(MemberQuadratics):
     """H_j, of shape (members, dim, dim)."""
     linear: Tensor
 
-    def at(self, members: Tensor | slice) -> Quadratics:
+    def at(self, members: Tensor) -> Quadratics:
         return Quadratics(self.curvature[members], self.linear[members])
 
     def beside(self, vectors: Tensor, columns: slice) -> Quadratics:
@@ -118,11 +98,6 @@ class Quadratics(MemberQuadratics):
         matrices.index_add_(0, assignment, self.curvature)
         return matrices, right.index_add_(0, assignment, self.linear)
 
-    def row_covariances(self, assignment: Tensor, count: int) -> Tensor:
-        """(Σ H_j)⁻¹, the posterior covariance of the best row of each cluster."""
-        covariances: Tensor = torch.linalg.inv(self.sums(assignment, count)[0])
-        return covariances
-
 
 @dataclass(frozen=True, slots=True)
 class SharedQuadratics(MemberQuadratics):
@@ -133,7 +108,8 @@ class SharedQuadratics(MemberQuadratics):
 
     >>> points = torch.tensor([[1.0, 0], [3, 0], [0, 4]])
     >>> members = SharedQuadratics(torch.tensor([3.0, 1, 1]), torch.eye(2), points)
-    >>> members.rows(torch.tensor([0, 0, 1]), 2)
+    >>> matrices, right = members.sums(torch.tensor([0, 0, 1]), 2)
+    >>> torch.linalg.solve(matrices, right)
     tensor([[1.5000, 0.0000],
             [0.0000, 4.0000]])
     """
@@ -149,7 +125,7 @@ class SharedQuadratics(MemberQuadratics):
     def linear(self) -> Tensor:
         return self.weight[:, None] * (self.points @ self.metric)
 
-    def at(self, members: Tensor | slice) -> SharedQuadratics:
+    def at(self, members: Tensor) -> SharedQuadratics:
         return SharedQuadratics(self.weight[members], self.metric, self.points[members])
 
     def beside(self, vectors: Tensor, columns: slice) -> SharedQuadratics:
@@ -174,81 +150,135 @@ class SharedQuadratics(MemberQuadratics):
         return gains
 
     def sums(self, assignment: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        weights, points = self._weighted(assignment, count)
-        return weights[:, None, None] * self.metric, points @ self.metric
-
-    def rows(self, assignment: Tensor, count: int) -> Tensor:
-        weights, points = self._weighted(assignment, count)
-        return points / weights[:, None]
-
-    def _weighted(self, assignment: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """The weights of each cluster, and the weighted points."""
         weights = self.weight.new_zeros(count).index_add_(0, assignment, self.weight)
         points = self.points.new_zeros(count, self.points.shape[1])
-        return weights, points.index_add_(0, assignment, self.weight[:, None] * self.points)
+        points.index_add_(0, assignment, self.weight[:, None] * self.points)
+        return weights[:, None, None] * self.metric, points @ self.metric
 
 
 class QuadraticEvidence(Evidence):
-    """Evidence from the quadratics of all ids: exact losses and gradients, without their data."""
+    """Evidence from the quadratics of all ids: exact losses and gradients, without their data.
 
-    def __init__(self, table: ClusteredEmbedding, interactions: Tensor) -> None:
-        self._table, self._interactions = table, interactions
+    Some ids are looked at at a time, so that memory does not grow with ids times clusters, and
+    quadratics may be made when they are asked for.
+    """
+
+    def __init__(
+        self, table: ClusteredEmbedding, interactions: Tensor, columns: slice = slice(None)
+    ) -> None:
+        """`columns` are those of the members' vectors that `table` has rows for."""
+        self._table, self._interactions, self._columns = table, interactions, columns
         self.members: MemberQuadratics | None = None
-        """As of the last update; there is no evidence before it."""
-        self.lowest: Tensor | None = None
-        """The least values that the row of each id may have, if rows are bounded."""
+        """In double precision, as of the last update; there is no evidence before it."""
+        self.others: Callable[[Tensor], Tensor] | None = None
+        """What is added to the rows of ids by other tables, if there are any."""
+        self.non_negative = False
+        """Whether no sum of a row and what others add may be below 0."""
 
     def interactions(self) -> Tensor:
         """The number of interactions of each id, as given."""
         return self._interactions
 
     def gradients(self, members: Tensor) -> Tensor:
-        return self._known().at(members).gradients(self._vectors(members))
+        return self._beside(members).gradients(self._vectors(members))
 
     def losses(self) -> Tensor:
         """L_j of every id under the row of every cluster; infinite below its bounds."""
-        return self._losses(slice(None))
+        return torch.cat([self._losses(ids) for ids in self._blocks()])
 
     def best_clusters(self, current: Tensor) -> tuple[Tensor, Tensor]:
-        """Some ids at a time, so that memory does not grow with ids times clusters."""
-        size = max(1, _PAIRS // max(self._table.num_clusters, 1))
-        parts = [
-            best_columns(self._losses(slice(start, start + size)), current[start : start + size])
-            for start in range(0, len(current), size)
-        ]
+        parts = [best_columns(self._losses(ids), current[ids]) for ids in self._blocks()]
         cluster, gain = zip(*parts, strict=True)
         return torch.cat(cluster), torch.cat(gain)
 
     def own_losses(self) -> Tensor:
         """L_j of every id under the row of its own cluster."""
-        vectors = self._vectors(slice(None))
-        linear = self._known().linear
-        return -(vectors * (linear + self._known().gradients(vectors))).sum(1) / 2
+        found = []
+        for ids in self._blocks():
+            vectors, members = self._vectors(ids), self._beside(ids)
+            found.append(-(vectors * (members.linear + members.gradients(vectors))).sum(1) / 2)
+        return torch.cat(found)
 
     def gains(self) -> Tensor:
         """How far each id's loss would fall if it had a row of its own."""
-        known = self._known()
-        return known.gains(known.gradients(self._vectors(slice(None))))
+        found = []
+        for ids in self._blocks():
+            members = self._beside(ids)
+            found.append(members.gains(members.gradients(self._vectors(ids))))
+        return torch.cat(found)
 
-    def _losses(self, members: slice) -> Tensor:
-        known = self._known().at(members)
-        rows = self._table.weight[: self._table.num_clusters].detach().to(known.linear)
-        losses = known.losses(rows)
-        if self.lowest is not None:
-            lowest = self.lowest[members]
-            for column in range(rows.shape[1]):
-                below = rows[:, column] < lowest[:, column, None] - _ROUNDING
+    @torch.no_grad()
+    def solve_rows(self, passes: int = 10) -> None:
+        """Give each cluster the best row for its members; `passes` are those over columns."""
+        table, count = self._table, self._table.num_clusters
+        rows = table.weight[:count].double()
+        matrices = right = lowest = None
+        for ids in self._blocks():
+            assignment = table.assignment[ids].long()
+            sums = self._beside(ids).sums(assignment, count)
+            matrices = sums[0] if matrices is None else matrices.add_(sums[0])
+            right = sums[1] if right is None else right.add_(sums[1])
+            if self.non_negative:
+                bounds = self._bounds(ids)
+                lowest = torch.full_like(rows, -torch.inf) if lowest is None else lowest
+                index = assignment[:, None].expand_as(bounds)
+                lowest.scatter_reduce_(0, index, bounds.to(lowest), "amax")
+        assert matrices is not None  # noqa: S101  (there is an id)
+        assert right is not None  # noqa: S101
+        if lowest is None:
+            rows = torch.linalg.solve(matrices, right)
+        else:
+            rows = bounded_rows(matrices, right, rows, lowest, passes)
+        table.weight[:count] = rows.to(table.weight)
+
+    def _blocks(self) -> list[Tensor]:
+        number = self._table.num_embeddings
+        size = max(1, _NUMBERS // max(self._table.num_clusters, self._table.embedding_dim))
+        return list(torch.split(torch.arange(number), size))
+
+    def _beside(self, ids: Tensor) -> MemberQuadratics:
+        """The losses of some ids in the row of this table."""
+        assert self.members is not None  # noqa: S101  (there was an update)
+        members = self.members.at(ids)
+        return members if self.others is None else members.beside(self.others(ids), self._columns)
+
+    def _bounds(self, ids: Tensor) -> Tensor:
+        if self.others is None:
+            return self._table.weight.new_zeros(len(ids), self._table.embedding_dim)
+        return -self.others(ids)[:, self._columns]
+
+    def _losses(self, ids: Tensor) -> Tensor:
+        members = self._beside(ids)
+        rows = self._table.weight[: self._table.num_clusters].detach().double()
+        losses = members.losses(rows)
+        if self.non_negative:
+            for column, bounds in enumerate(self._bounds(ids).T):
+                below = rows[:, column] < bounds[:, None] - _ROUNDING
                 losses.masked_fill_(below, torch.inf)
         return losses
 
-    def _known(self) -> MemberQuadratics:
-        assert self.members is not None  # noqa: S101  (the solver has made a step)
-        return self.members
-
-    def _vectors(self, members: Tensor | slice) -> Tensor:
-        own = self._table.assignment[:-1][members].long()
-        return self._table.weight.detach()[own].to(self._known().linear)
+    def _vectors(self, ids: Tensor) -> Tensor:
+        return self._table.weight.detach()[self._table.assignment[ids].long()].double()
 
 
 def _times(matrices: Tensor, vectors: Tensor) -> Tensor:
     return torch.bmm(matrices, vectors[:, :, None])[:, :, 0]
+
+
+def bounded_rows(
+    matrices: Tensor, right: Tensor, rows: Tensor, lowest: Tensor | float, passes: int
+) -> Tensor:
+    """The least ½·xᵀMx − rᵀx of each matrix that is not below `lowest`, by coordinate descent.
+
+    It goes `passes` times over the columns, from `rows` on.
+    """
+    rows = rows.clone()
+    lowest = torch.as_tensor(lowest).to(rows).expand_as(rows)
+    slopes = _times(matrices, rows) - right
+    for _ in range(passes):
+        for column in range(rows.shape[1]):
+            change = -slopes[:, column] / matrices[:, column, column]
+            change = torch.maximum(change, lowest[:, column] - rows[:, column])
+            rows[:, column] += change
+            slopes += change[:, None] * matrices[:, column]
+    return rows

@@ -73,7 +73,9 @@ class Compression:
         """Grow the shared rows of items, then those of users, then refine all in turn."""
         for side in ("items", "users"):
             if side in self._fits:
-                self._fits[side].grow(self._quadratics(side).at(slice(-1)))
+                self._fits[side].grow(
+                    self._quadratics(side).at(torch.arange(self._tables[side].num_embeddings))
+                )
                 self._follow(side)
         for _ in range(self._config.rounds):
             for side in ("users", "items"):
@@ -85,7 +87,7 @@ class Compression:
     def _improve(self, side: str) -> None:
         members = self._quadratics(side)
         if side in self._fits:
-            self._fits[side].refine(members.at(slice(-1)), 1)
+            self._fits[side].refine(members.at(torch.arange(self._tables[side].num_embeddings)), 1)
             self._follow(side)
         elif self._config.levels.non_negative:
             self._vectors[side] = _descended(self._vectors[side], members, _PASSES)
