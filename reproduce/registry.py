@@ -11,6 +11,7 @@ NAMES = (
     *("table2-nmf", "table2-din", "table3", "table3-planted", "table4"),
     *("table5", "table6", "table7", "table8", "table9", "table10", "table11", "table12", "table13"),
     "table14",
+    *("levels-ml-1m", "levels-ml-100k"),
     *("figure3", "figure4", "figure5", "figure6", "figure7"),
     *("claims-starts", "claims-full", "claims-inside", "claims-lite", "claims-planted"),
     "claims-time",

@@ -28,7 +28,7 @@ class LevelsConfig:
 
     growth: float = 0.15
     settle: int = 1
-    refine: int = 4
+    refine: int = 8
     non_negative: bool = False
 
     def __post_init__(self) -> None:

@@ -275,7 +275,7 @@ class CompressionConfig:
     """
 
     levels: LevelsConfig = field(default_factory=LevelsConfig)
-    rounds: int = 4
+    rounds: int = 8
     prior: float = 10.0
 
     def __post_init__(self) -> None:
