@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from celrec.cel.clusterer import Clusterer
-from celrec.cel.quadratics import MemberQuadratics, QuadraticEvidence
+from celrec.cel.quadratics import MemberSource, QuadraticEvidence
 from celrec.cel.reassignment import Reassignment, choose_unseen
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.levelled import LevelledEmbedding
@@ -93,7 +93,7 @@ class LevelFit:
         ]
 
     @torch.no_grad()
-    def grow(self, members: MemberQuadratics) -> None:
+    def grow(self, members: MemberSource) -> None:
         """From one row a level to all rows, level after level."""
         for level in self._levels:
             level.start_from(torch.zeros(level.num_embeddings, dtype=torch.long))
@@ -113,7 +113,7 @@ class LevelFit:
         self._choose_unseen()
 
     @torch.no_grad()
-    def refine(self, members: MemberQuadratics, sweeps: int) -> None:
+    def refine(self, members: MemberSource, sweeps: int) -> None:
         """Solve for the rows and reassign the members of each level in turn."""
         self._see(members)
         self._refine(sweeps, len(self._levels))
@@ -128,7 +128,7 @@ class LevelFit:
                 clusterer.reassign()
                 evidence.solve_rows()
 
-    def _see(self, members: MemberQuadratics) -> None:
+    def _see(self, members: MemberSource) -> None:
         for evidence in self._evidence:
             evidence.members = members
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -15,6 +16,13 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 
 _NUMBERS = 1 << 23  # that are made of ids and rows at a time
 _ROUNDING = 1e-6  # of rows in single precision
+
+
+class MemberSource(Protocol):
+    """Quadratic losses of members that can be had for some of them at a time."""
+
+    def at(self, members: Tensor) -> MemberQuadratics:
+        """Those of some members, in double precision."""
 
 
 class MemberQuadratics(ABC):
@@ -168,8 +176,8 @@ class QuadraticEvidence(Evidence):
     ) -> None:
         """`columns` are those of the members' vectors that `table` has rows for."""
         self._table, self._interactions, self._columns = table, interactions, columns
-        self.members: MemberQuadratics | None = None
-        """In double precision, as of the last update; there is no evidence before it."""
+        self.members: MemberSource | None = None
+        """As of the last update; there is no evidence before it."""
         self.others: Callable[[Tensor], Tensor] | None = None
         """What is added to the rows of ids by other tables, if there are any."""
         self.non_negative = False

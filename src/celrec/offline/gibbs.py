@@ -11,12 +11,13 @@ from torch import Tensor
 
 from celrec.cel.evidence import Evidence
 from celrec.config.offline import GibbsConfig
+from celrec.data.histories import Grouped
 from celrec.data.interactions import Interactions
 from celrec.embeddings.embedding import SharedRows
 from celrec.embeddings.full import FullEmbedding
 from celrec.errors import CelrecError
 from celrec.offline.factorisation_solver import mean_squared_error, partition_of_users
-from celrec.offline.pair_statistics import make_pair_statistics
+from celrec.offline.kernels import outer_sums
 from celrec.offline.row_solvers import draw_rows
 from celrec.offline.solver import Solver
 from celrec.recommender.model import Model
@@ -85,6 +86,40 @@ def truncated(left: Tensor, right: Tensor, rank: int) -> tuple[Tensor, Tensor]:
     return first, second
 
 
+class Summands:
+    """Vectors of ids as sums of rows, one of each level; of a full table, there is one level."""
+
+    def __init__(self, rows: NDArray[np.float32], codes: NDArray[np.int32] | None = None) -> None:
+        """`rows` are levels × rows × dim; `codes` has the row of each id in each level."""
+        self.rows = rows
+        if codes is None:
+            codes = np.arange(rows.shape[1], dtype=np.int32)[:, None]
+        self.codes = codes
+
+    def normal_equations(
+        self, group: Grouped, targets: NDArray[np.float32], ids: NDArray[np.int64]
+    ) -> tuple[Tensor, Tensor]:
+        """Σ x·xᵀ and Σ target·x of some ids, over their partners' vectors x, with a 1 at the end.
+
+        An id beyond those of the group has no interactions.
+        """
+        dim = self.rows.shape[2] + 1
+        matrices = np.zeros((len(ids), dim, dim), np.float32)
+        right = np.zeros((len(ids), dim), np.float32)
+        known = ids[ids < len(group.counts)]
+        outer_sums(
+            known,
+            group.starts,
+            group.partners.numpy(),
+            targets,
+            self.codes,
+            self.rows,
+            matrices[: len(known)],
+            right[: len(known)],
+        )
+        return torch.from_numpy(matrices), torch.from_numpy(right)
+
+
 class GibbsSampling(Solver):
     """Bayesian probabilistic matrix factorisation, for full tables with biases.
 
@@ -114,12 +149,8 @@ class GibbsSampling(Solver):
             side: FullEmbedding(table.num_embeddings, self.dim)
             for side, table in self._factors.items()
         }
-        users = self._rows["users"]
-        self._user_partition = partition_of_users(log, users, communicator)
-        self._statistics = make_pair_statistics(
-            log, users, self._rows["items"], self._user_partition.mine, communicator
-        )
-        self._ids = {"users": log.user.astype(np.int64), "items": log.item.astype(np.int64)}
+        self._user_partition = partition_of_users(log, self._rows["users"], communicator)
+        self._groups = {side: Grouped(log, side) for side in self._rows}
         self._size = max(communicator.all_reduce(float(len(log))), 1.0)
         self._mean, self._scale = self._moments_of_targets()
         self._noise = self._scale
@@ -140,6 +171,11 @@ class GibbsSampling(Solver):
                 rows.weight.normal_(0, _START, generator=generator)
                 rows.weight[:, -1] = 0
         self._write()
+
+    @property
+    def noise(self) -> float:
+        """σ² of the last draw."""
+        return self._noise
 
     @torch.no_grad()
     def step(self) -> float:
@@ -202,21 +238,22 @@ class GibbsSampling(Solver):
     def _draw(self, side: str, rng: np.random.Generator) -> float:
         """New rows of one side; the squared error with them."""
         other = "items" if side == "users" else "users"
-        table, partners = self._rows[side], self._rows[other].weight
+        table, partners = self._rows[side], self._rows[other].weight.detach()
         mean, precision = self._draw_prior(table.weight[:-1].detach().double().numpy(), rng)
         normals = rng.standard_normal((table.num_rows, self.dim))
         normals[-1] = 0  # an unseen id has the mean of the prior
-        biases = partners[:, -1].clone()
-        partners[:, -1] = 1
-        known = biases.numpy()[self._ids[other]]
-        self._statistics.retarget((self._log.target - self._mean - known).astype(np.float32))
-        moments = partners[:, :, None] * partners[:, None, :]
+        group = self._groups[side]
+        biases = partners[:, -1].numpy()[group.partners.numpy()]
+        targets = (self._log.target[group.order] - self._mean - biases).astype(np.float32)
+        factors = Summands(partners[None, :, :-1].contiguous().numpy())
         partition = self._user_partition if side == "users" else WHOLE
         here = range(*partition.mine.indices(table.num_rows))
         size, explained = max(1, _BATCH // self.dim**2), 0.0
         for start in range(here.start, here.stop, size):
             rows = slice(start, min(start + size, here.stop))
-            data, right = self._statistics.normal_equations(side, moments, rows)
+            data, right = factors.normal_equations(group, targets, np.arange(start, rows.stop))
+            if side == "items":
+                data, right = (self._communicator.all_reduce(part) for part in (data, right))
             explained += draw_rows(
                 data.numpy(),
                 right.numpy(),
@@ -226,9 +263,9 @@ class GibbsSampling(Solver):
                 normals[rows],
                 table.weight[rows].numpy(),
             )
-        partners[:, -1] = biases
         table.weight.copy_(partition.all_gather(table.weight[partition.mine]))
-        return self._statistics.squares + partition.all_reduce(explained)
+        squares = float(np.square(targets, dtype=np.float64).sum())
+        return self._communicator.all_reduce(squares) + partition.all_reduce(explained)
 
     def _draw_prior(
         self, rows: NDArray[np.float64], rng: np.random.Generator

@@ -12,6 +12,7 @@ from celrec.runtime.jit import compiled, compiled_parallel
 
 F32: TypeAlias = NDArray[np.float32]
 F64: TypeAlias = NDArray[np.float64]
+I32: TypeAlias = NDArray[np.int32]
 I64: TypeAlias = NDArray[np.int64]
 _SINGLE = 32  # terms that are summed up in single precision
 
@@ -173,3 +174,60 @@ def normal_equations(
                 matrices[r, e] += counts[p] * moments[partner, e]
             for d in range(dim):
                 right[r, d] += sums[p] * weight[partner, d]
+
+
+@compiled_parallel
+def outer_sums(
+    ids: I64,
+    starts: I64,
+    partners: I64,
+    targets: F32,
+    codes: I32,
+    rows: F32,
+    matrices: F32,
+    right: F32,
+) -> None:
+    """Σ x·xᵀ and Σ target·x over the interactions of each of some ids, added to zeros.
+
+    The vector of a partner is a sum of rows, one of each level l, followed by 1 for the bias of
+    the id: x = (Σ_l rows[l, codes[partner, l]], 1).
+    """
+    dim = rows.shape[2] + 1
+    for place in numba.prange(len(ids)):
+        matrix, sums = matrices[place], right[place]
+        # Four at a time, so that a number of the matrix is read and written a fourth as often.
+        a, b = np.ones(dim, np.float32), np.ones(dim, np.float32)
+        c, d = np.ones(dim, np.float32), np.ones(dim, np.float32)
+        n, stop = starts[ids[place]], starts[ids[place] + 1]
+        while n + 4 <= stop:
+            _add_rows(rows, codes, partners[n], a)
+            _add_rows(rows, codes, partners[n + 1], b)
+            _add_rows(rows, codes, partners[n + 2], c)
+            _add_rows(rows, codes, partners[n + 3], d)
+            for i in range(dim):
+                p, q, r, s = a[i], b[i], c[i], d[i]
+                sums[i] += targets[n] * p + targets[n + 1] * q
+                sums[i] += targets[n + 2] * r + targets[n + 3] * s
+                row = matrix[i]
+                for j in range(i + 1):
+                    row[j] += p * a[j] + q * b[j] + r * c[j] + s * d[j]
+            n += 4
+        for last in range(n, stop):
+            _add_rows(rows, codes, partners[last], a)
+            for i in range(dim):
+                sums[i] += targets[last] * a[i]
+                for j in range(i + 1):
+                    matrix[i, j] += a[i] * a[j]
+        for i in range(dim):
+            for j in range(i):
+                matrix[j, i] = matrix[i, j]
+
+
+@compiled
+def _add_rows(rows: F32, codes: I32, partner: int, x: F32) -> None:
+    """Write Σ_l rows[l, codes[partner, l]] to the first places of x."""
+    for i in range(rows.shape[2]):
+        x[i] = rows[0, codes[partner, 0], i]
+    for level in range(1, rows.shape[0]):
+        for i in range(rows.shape[2]):
+            x[i] += rows[level, codes[partner, level], i]
