@@ -12,7 +12,7 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.hashing import ModuloEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
-from celrec.offline.fitting import take_over
+from celrec.offline.pretraining import take_over
 from celrec.offline.training import OfflineTraining
 from celrec.recommender.model import Model
 

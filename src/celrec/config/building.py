@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from celrec.config.online import OnlineConfig
 from celrec.config.options import SIDES
-from celrec.config.plan import FULL_START, LITE, Plan
+from celrec.config.plan import FULL_START, LITE, WARM_START, Plan
 from celrec.data.id_map import UNSEEN
 from celrec.data.interactions import EncodedFeature, Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
@@ -109,8 +109,8 @@ def _numbered(labels: NDArray[np.integer]) -> NDArray[np.int64]:
 def starting_clusters(start: str, log: Interactions, side: str, seed: int) -> NDArray[np.int64]:
     """The initial clusters that `start` names.
 
-    `one`, and `full` before its fit: all ids in one cluster; `random:20` and `ratings:20`: in 20
-    of them; `genres`; else the folder of a run whose clusters are taken.
+    `one`, and before their fit `full` and `warm`: all ids in one cluster; `random:20` and
+    `ratings:20`: in 20 of them; `genres`; else the folder of a run whose clusters are taken.
 
     >>> import celrec
     >>> log = celrec.read({"user": [1, 1, 1], "item": [5, 6, 7], "rating": [1.0, 5.0, 2.0]})
@@ -118,7 +118,7 @@ def starting_clusters(start: str, log: Interactions, side: str, seed: int) -> ND
     array([0, 1, 0])
     """
     name, _, number = start.partition(":")
-    if start in ("one", FULL_START):
+    if start in ("one", FULL_START, WARM_START):
         return np.zeros(len(_counts(log, side)), np.int64)
     if name not in CLUSTERINGS or (name == "genres" and number):
         return run_clusters(log, side, start)

@@ -120,9 +120,10 @@ _PLAN = (
         "start",
         str,
         None,
-        "Where clusters start: full (a fit with a row for each id, which is then compressed), one, "
-        "random:N, ratings:N (bins of mean rating), genres, or those of a run folder; that of the "
-        "preset if not given.",
+        "Where clusters start: full (a fit with a row for each id, which is then compressed), warm "
+        "(the same with rows for the warmest ids only, as many as the table has), one, random:N, "
+        "ratings:N (bins of mean rating), genres, or those of a run folder. If not given: full, "
+        "or for mf warm where that would take more than 4 GiB, or one with other presets.",
         _same(None, TRAIN, RECOMMENDER),
     ),
     Option(

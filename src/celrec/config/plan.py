@@ -20,6 +20,10 @@ LITE = "cel-lite"
 """The embedding method that is always learned online."""
 FULL_START = "full"
 """Where clusters start if they are compressed from a fit with a row for each id."""
+WARM_START = "warm"
+"""The same with rows for the warmest ids only, as many as a table has; others are folded in."""
+FULL_START_BYTES = 4 << 30
+"""The most memory that a full fit may take for clusters to start from it by default."""
 LEAST_GAIN = 1e-4
 """The least gain, as a share of the variance of the ratings, for compression `auto`."""
 
@@ -100,16 +104,21 @@ class Plan:
         self._check_levels()
 
     def _check_levels(self) -> None:
-        """Complain about levels or `start="full"` where tables are not made of a full fit."""
+        """Complain about levels or a start from a fit where tables are not made of one."""
         if self.levels > 1 and self.embedding != "cel":
             raise CelrecError(
                 f"levels are for embedding 'cel', not {self.embedding!r}; leave them out"
             )
-        if self.start != FULL_START and self.levels == 1:
+        fitted = self.start in (FULL_START, WARM_START)
+        if self.start == WARM_START and self.model != "mf":
+            raise CelrecError(
+                f"start 'warm' is for model 'mf', not {self.model!r}; take start 'full'"
+            )
+        if not fitted and self.levels == 1:
             return
         source = self.pretraining or self
         if source.online or source.full_fit is None:
-            asked = "start 'full'" if self.start == FULL_START else f"levels {self.levels}"
+            asked = f"start {self.start!r}" if fitted else f"levels {self.levels}"
             raise CelrecError(
                 f"{asked} is compressed from a full fit, which does not go with preset "
                 f"{self.preset!r}, frozen clusters, another start, compression 'auto' or "
@@ -155,7 +164,7 @@ class Plan:
         fixed = self.frozen or self.auto or self.personalise != "none"
         return (
             (self.clustered or self.embedding == "full")
-            and self.start in (None, FULL_START)
+            and self.start in (None, FULL_START, WARM_START)
             and not fixed
         )
 

@@ -61,8 +61,10 @@ class Recommender:
         levels: Rows that are added up to the vector of an id, one of each level; the rows of a
             table are divided among its levels.
         start: Where clusters start: full (a fit with a row for each id, which is then compressed),
-            one, random:N, ratings:N (bins of mean rating), genres, or those of a run folder; that
-            of the preset if not given.
+            warm (the same with rows for the warmest ids only, as many as the table has), one,
+            random:N, ratings:N (bins of mean rating), genres, or those of a run folder. If not
+            given: full, or for mf warm where that would take more than 4 GiB, or one with other
+            presets.
         frozen: Keep the initial clusters.
         personalise: Which ids get a row of their own in the end: none, all, or those with more
             interactions than a number.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,26 +10,26 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from celrec.config.building import make_model
 from celrec.config.offline import CLUSTERS, OfflineConfig
-from celrec.config.plan import LEAST_GAIN, Plan
+from celrec.config.plan import FULL_START_BYTES, LEAST_GAIN, WARM_START, Plan
 from celrec.data.interactions import Interactions
 from celrec.data.split import Split
 from celrec.embeddings.clustered import ClusteredEmbedding
-from celrec.embeddings.description import describe_embedding, make_embedding
-from celrec.embeddings.embedding import SharedRows, Traits
+from celrec.embeddings.embedding import Traits
 from celrec.embeddings.levelled import LevelledEmbedding
-from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.errors import CelrecError, DivergedError
 from celrec.offline.checkpoint import Checkpoint
 from celrec.offline.compression import Compression
 from celrec.offline.factorisation_solver import mean_squared_error
+from celrec.offline.gibbs import GibbsSampling
 from celrec.offline.least_squares import AlternatingLeastSquares
 from celrec.offline.online_solver import OnlineDescent
+from celrec.offline.pretraining import take_over
 from celrec.offline.solver import ValidationRecord, Watcher
 from celrec.offline.training import OfflineTraining
+from celrec.offline.warm_start import WarmFit, warmest, within
 from celrec.online.trainer import OnlineTrainer
 from celrec.recommender.clusters import merge_similar, personalise, split_tree
 from celrec.recommender.model import Model
@@ -202,15 +201,23 @@ class _Pass:
         return model
 
     def _factorised(self, plan: Plan) -> Model:
-        """Trained as it is, or compressed from a full fit."""
+        """Trained as it is, or compressed from a full fit or from one of the warmest ids."""
         if plan.full_fit is None:
             return self._clustered(plan)
-        full, how = self._clustered(plan.full_fit), self._change(plan.settings())
+        model, how = make_model(self._train, plan), self._change(plan.settings())
         assert how.compression is not None  # noqa: S101  (there is a full fit)
-        model = make_model(self._train, plan)
-        Compression(model, full, self._train.seen(), how.compression, plan.seed).run()
-        for side, table in model.tables.items():
-            table.preparation_bytes = full.tables[side].preparation_bytes
+        warm = _starts_warm(plan, self._train)
+        train = warmest(self._train, model) if warm else self._train
+        valid = within(self._valid, train) if warm else self._valid
+        full = make_model(train, plan.full_fit)
+        solver = self._stage(CHOOSE, full, how, data=(train, valid)).solver
+        assert isinstance(solver, GibbsSampling)  # noqa: S101  (as the preset says)
+        if warm:
+            WarmFit(model, full, train, self._train, solver.noise, how.compression, plan.seed).run()
+        else:
+            Compression(model, full, train.seen(), how.compression, plan.seed).run()
+        for side, table in model.whole_tables.items():
+            table.preparation_bytes = full.whole_tables[side].memory().total + solver.bytes(side)
         before = self.validation_records[CHOOSE.name][-1]
         record = ValidationRecord(
             step=0,
@@ -265,17 +272,35 @@ class _Pass:
         return self._personalised(model, how, plan)
 
     def _stage(
-        self, stage: Stage, model: Model, how: OfflineConfig, *, fresh: bool = True
+        self,
+        stage: Stage,
+        model: Model,
+        how: OfflineConfig,
+        *,
+        fresh: bool = True,
+        data: tuple[Interactions, Interactions] | None = None,
     ) -> OfflineTraining:
+        """Train on all data, or on these: training and validation data."""
         if self._earlier is not None:  # the number of steps that was chosen, with nobody to judge
             steps = self._earlier.chosen[stage.name].step
             how = replace(how, schedule=replace(how.schedule, steps=steps, validate_every=steps))
-        training = OfflineTraining(model, self._train, self._valid, how, self._communicator)
+        train, valid = data or (self._train, self._valid)
+        training = OfflineTraining(model, train, valid, how, self._communicator)
         name = stage.name if self._earlier is None else stage.anew
         self.chosen[stage.name] = self._checkpoint.run(name, training, self._watch, fresh=fresh)
         self.validation_records[stage.name] = training.validation_records
         self._solver = training.solver
         return training
+
+
+def _starts_warm(plan: Plan, log: Interactions) -> bool:
+    """Whether only the warmest ids are fitted first, as memory allows no row for each id."""
+    if plan.start is not None or plan.model != "mf":
+        return plan.start == WARM_START
+    full = plan.full_fit
+    dim = 0 if full is None else full.dim + 1
+    # The draws, their mean, which has up to four times as many columns, and the model.
+    return 4 * 6 * dim * (log.num_users + log.num_items) > FULL_START_BYTES
 
 
 def _settle(model: Model, valid: Interactions, training: OfflineTraining) -> str:
@@ -318,48 +343,3 @@ def _clusters(model: Model) -> dict[str, NDArray[np.int64]]:
         for side, table in model.tables.items()
         if isinstance(table, ClusteredEmbedding)
     }
-
-
-_SPREAD = 0.05
-
-
-@torch.no_grad()
-def take_over(recommender: Model, learned: Model, deviations: dict[str, Tensor], seed: int) -> None:
-    """Initialise a network with the rows, clusters and predictions of a factorisation.
-
-    The rows of the factorisation become the first, frozen dimensions of the network's rows;
-    others are drawn from N(0, 0.05²); scalars, features and further columns start at 0.
-
-    The rows were fitted to the same ratings, so a network trained on them would trust them too
-    much, and generalise worse than the rows alone. So in training rows are sampled with their
-    `deviations`, and the network minimises the expected loss: a step of variational EM.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    model = recommender.model
-    dims = model.begin_as_dot_product()
-    for side, old in (("users", learned.user_rows), ("items", learned.item_rows)):
-        table = _widened(old, recommender.tables[side].embedding_dim)
-        table.weight[:, :dims] = old.weight
-        table.weight[:, dims:].normal_(0, _SPREAD, generator=generator)
-        if model.extra_columns:
-            table.weight[:, -model.extra_columns :] = 0
-        whole = recommender.whole_tables[side]
-        quantised = isinstance(whole, QuantisedEmbedding)
-        setattr(recommender, side, QuantisedEmbedding(table) if quantised else table)
-        recommender.frozen_columns[side] = dims
-    recommender.deviations = deviations
-    for features in (recommender.user_features, recommender.item_features):
-        for values in features.tables:
-            values.zero_()
-    for further in recommender.column_tables:
-        further.weight.zero_()  # type: ignore[operator]
-
-
-def _widened(table: SharedRows, width: int) -> SharedRows:
-    """A table of the same kind whose ids share rows in the same way, with longer rows."""
-    description = {**describe_embedding(table), "embedding_dim": width}
-    wide = make_embedding(description)
-    state = {name: copy.deepcopy(value) for name, value in table.state_dict().items()}
-    wide.load_state_dict({**state, "weight": wide.state_dict()["weight"]})
-    assert isinstance(wide, SharedRows)  # noqa: S101  (of the same kind)
-    return wide

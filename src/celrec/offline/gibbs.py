@@ -61,6 +61,11 @@ class LowRankMean:
         """The mean truncated to a rank: two factors with columns of equal norms."""
         return truncated(self._left, self._right, rank)
 
+    def bytes(self, side: str) -> int:
+        """Of the factors of users or items at their widest."""
+        factor = self._left if side == "users" else self._right
+        return len(factor) * factor.element_size() * _WIDEST * self.rank
+
     def state_dict(self) -> dict[str, Any]:
         """The count and the factors."""
         return {"count": self.count, "left": self._left, "right": self._right}
@@ -171,6 +176,11 @@ class GibbsSampling(Solver):
                 rows.weight.normal_(0, _START, generator=generator)
                 rows.weight[:, -1] = 0
         self._write()
+
+    def bytes(self, side: str) -> int:
+        """What the last draw and the means of a side take."""
+        found: int = self._rows[side].weight.nbytes + self._biases[side].nbytes
+        return found + self._average.bytes(side)
 
     @property
     def noise(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -21,6 +21,7 @@ from celrec.embeddings.embedding import Embedding, SharedRows
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.levelled import LevelledEmbedding
 from celrec.errors import CelrecError
+from celrec.offline.factorisation_solver import mean_squared_error
 from celrec.offline.gibbs import Summands, truncated
 from celrec.offline.row_solvers import draw_rows
 from celrec.recommender.model import Model
@@ -48,6 +49,23 @@ def warmest(log: Interactions, model: Model) -> Interactions:
             warm[order[:rows]] = True
             keep &= warm[ids]
     return log[keep].compact()
+
+
+def within(log: Interactions, warm: Interactions) -> Interactions:
+    """The interactions of `log` whose user and item are in `warm`, numbered as there."""
+    users = warm.user_ids.encode(log.user_ids.ids)[log.user]
+    items = warm.item_ids.encode(log.item_ids.ids)[log.item]
+    known = (users >= 0) & (items >= 0) & (log.user >= 0) & (log.item >= 0)
+    part = log[known]
+    return replace(
+        part,
+        user=users[known],
+        item=items[known],
+        user_ids=warm.user_ids,
+        item_ids=warm.item_ids,
+        user_features=warm.user_features,
+        item_features=warm.item_features,
+    )
 
 
 def _rows_of(model: Model, side: str) -> int | None:
@@ -124,7 +142,7 @@ class WarmFit:
         if model.biases is None or scaffold.biases is None:
             raise CelrecError("start 'warm' needs biases; take model 'mf', or start 'full'")
         log = log.seen()
-        self._model, self._config, self._noise = model, config, noise
+        self._model, self._log, self._config, self._noise = model, log, config, noise
         self._groups = {side: Grouped(log, side) for side in _OTHER}
         self._weights = {
             side: torch.from_numpy(group.counts + config.prior)
@@ -148,6 +166,8 @@ class WarmFit:
             if side in self._fits:
                 self._improve(side, grow=True)
         for _ in range(self._config.rounds):
+            # What shared rows cannot explain is noise for those of the other side.
+            self._noise = mean_squared_error(self._model, self._log)
             for side in ("users", "items"):
                 self._improve(side)
 
