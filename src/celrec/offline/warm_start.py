@@ -63,6 +63,8 @@ def within(log: Interactions, warm: Interactions) -> Interactions:
         item=items[known],
         user_ids=warm.user_ids,
         item_ids=warm.item_ids,
+        num_users=warm.num_users,
+        num_items=warm.num_items,
         user_features=warm.user_features,
         item_features=warm.item_features,
     )
