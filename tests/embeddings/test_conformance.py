@@ -15,11 +15,13 @@ from celrec.embeddings.compositional import CompositionalEmbedding
 from celrec.embeddings.deep_hash import DeepHashEmbedding
 from celrec.embeddings.description import table_classes
 from celrec.embeddings.embedding import SharedRows
+from celrec.embeddings.four_bit import FourBitEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.hash_code import HashCodeEmbedding
 from celrec.embeddings.hashing import ModuloEmbedding
 from celrec.embeddings.levelled import LevelledEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
+from celrec.embeddings.packed import PackedLevels
 from celrec.embeddings.personal import BiasedEmbedding, PersonalEmbedding
 from celrec.embeddings.posterior import IMPOSSIBLE, PosteriorEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
@@ -70,6 +72,22 @@ def product_codes(**options):
 
 def biased_levelled(**options):
     return biased(levelled, **options)
+
+
+def four_bit(**options):
+    return FourBitEmbedding(IDS, DIM, **options)
+
+
+def packed_levels(**options):
+    return PackedLevels.of(levelled(**options))
+
+
+def packed_clusters(**options):
+    return PackedLevels.of(clustered(**options), bits=32)
+
+
+def packed_product_codes(**options):
+    return PackedLevels.of(product_codes(**options))
 
 
 def mixed(**options):
@@ -244,11 +262,13 @@ STATES = {
     "cel": [clustered],
     "compositional": [compositional, added, concatenated],
     "deep-hash": [deep_hash],
+    "four-bit": [four_bit],
     "full": [full],
     "hash-code": [hash_code],
     "levelled": [levelled, product_codes],
     "mixed": [mixed],
     "modulo": [modulo],
+    "packed-levels": [packed_levels, packed_clusters, packed_product_codes],
     "personal": [personal, personal_clustered],
     "posterior": [posterior],
     "prehash": [prehash, prehash_of_all],
@@ -299,14 +319,23 @@ def anchored(table):
     return table
 
 
+def packed_rows(ids, dim, rows):
+    """A row for each id, as far as there are rows."""
+    table = ClusteredEmbedding(ids, dim, max_clusters=rows)
+    table.start_from(torch.arange(ids) % rows)
+    return PackedLevels.of(table)
+
+
 def large(name, *, ids=1000, dim=DIM, rows=1000):
     """A table of each method with that many numbers, as far as it can be asked for."""
     made = {
         "biased": lambda: BiasedEmbedding(large("modulo", ids=ids, dim=dim, rows=rows)),
         "cel": lambda: ClusteredEmbedding(ids, dim, max_clusters=rows),
+        "four-bit": lambda: FourBitEmbedding(ids, dim),
         "full": lambda: FullEmbedding(ids, dim),
         "levelled": lambda: LevelledEmbedding(ids, dim, max_clusters=rows),
         "mixed": lambda: MixedEmbedding(ids, dim, shared_rows=rows // 2, private_rows=rows // 2),
+        "packed-levels": lambda: packed_rows(ids, dim, rows),
         "personal": lambda: PersonalEmbedding(large("modulo", ids=ids, dim=dim, rows=rows)),
         "prehash-history": lambda: anchored(HistoryPreHashEmbedding(ids, dim, rows=rows)),
         "quantised": lambda: QuantisedEmbedding(large("modulo", ids=ids, dim=dim, rows=rows)),

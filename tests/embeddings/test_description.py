@@ -13,11 +13,13 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.compositional import CompositionalEmbedding
 from celrec.embeddings.deep_hash import DeepHashEmbedding
 from celrec.embeddings.description import describe_embedding, make_embedding, table_classes
+from celrec.embeddings.four_bit import FourBitEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.hash_code import HashCodeEmbedding
 from celrec.embeddings.hashing import ModuloEmbedding
 from celrec.embeddings.levelled import LevelledEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
+from celrec.embeddings.packed import PackedLevels
 from celrec.embeddings.personal import BiasedEmbedding, PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
@@ -40,6 +42,14 @@ def cel():
 
 def full():
     return FullEmbedding(IDS, 3)
+
+
+def four_bit():
+    return FourBitEmbedding(IDS, 3, padding_idx=4)
+
+
+def packed_levels():
+    return PackedLevels(IDS, 3, rows=[5, 3], columns=[(0, 3), (1, 2)], padding_idx=2)
 
 
 def levelled():
@@ -177,11 +187,13 @@ METHODS = {
     "cel": [cel],
     "compositional": [compositional],
     "deep-hash": [deep_hash],
+    "four-bit": [four_bit],
     "full": [full],
     "hash-code": [hash_code],
     "levelled": [levelled],
     "mixed": [mixed],
     "modulo": [modulo],
+    "packed-levels": [packed_levels],
     "personal": [personal],
     "posterior": [posterior],
     "prehash": [prehash, prehash_of_all],
@@ -210,11 +222,19 @@ SETTINGS = {
     compositional: {**COMMON, "padding_idx": 3, "rows": 8, "combine": "add", "seed": 5},
     deep_hash: {**COMMON, "rows": 20, "hashes": 7, "hidden": 3, "seed": 6},
     etree: {**COMMON, "rows": 4, "root": True, "share": True, "pull": 20.0},
+    four_bit: {**COMMON, "padding_idx": 4},
     full: COMMON,
     hash_code: {**COMMON, "padding_idx": 1, "rows": 4},
     levelled: {**COMMON, "padding_idx": 7, "max_clusters": 4, "levels": 2, "parts": 3},
     mixed: {**COMMON, "padding_idx": 7, "shared_rows": 2, "private_rows": 5},
     modulo: {**COMMON, "rows": 4, "seed": 2**70},
+    packed_levels: {
+        **COMMON,
+        "padding_idx": 2,
+        "rows": [5, 3],
+        "columns": [[0, 3], [1, 2]],
+        "bits": 8,
+    },
     posterior: {**COMMON, "padding_idx": 5, "rows": 4},
     prehash: {
         **COMMON,

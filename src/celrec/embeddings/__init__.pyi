@@ -12,11 +12,13 @@ from celrec.embeddings.embedding import Embedding as Embedding
 from celrec.embeddings.embedding import Memory as Memory
 from celrec.embeddings.embedding import SharedRows as SharedRows
 from celrec.embeddings.embedding import Traits as Traits
+from celrec.embeddings.four_bit import FourBitEmbedding as FourBitEmbedding
 from celrec.embeddings.full import FullEmbedding as FullEmbedding
 from celrec.embeddings.hash_code import HashCodeEmbedding as HashCodeEmbedding
 from celrec.embeddings.hashing import ModuloEmbedding as ModuloEmbedding
 from celrec.embeddings.levelled import LevelledEmbedding as LevelledEmbedding
 from celrec.embeddings.mixed import MixedEmbedding as MixedEmbedding
+from celrec.embeddings.packed import PackedLevels as PackedLevels
 from celrec.embeddings.personal import BiasedEmbedding as BiasedEmbedding
 from celrec.embeddings.personal import PersonalEmbedding as PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding as PosteriorEmbedding

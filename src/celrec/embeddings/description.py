@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from celrec.embeddings.embedding import Embedding
+from celrec.embeddings.four_bit import FourBitEmbedding
 from celrec.embeddings.levelled import LevelledEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
+from celrec.embeddings.packed import PackedLevels
 from celrec.embeddings.personal import BiasedEmbedding, PersonalEmbedding
 from celrec.embeddings.prehash_history import HistoryPreHashEmbedding
 from celrec.embeddings.registry import METHODS
@@ -15,8 +17,10 @@ from celrec.errors import CelrecError
 
 _OTHERS: dict[str, Callable[..., Embedding]] = {
     "biased": BiasedEmbedding,
+    "four-bit": FourBitEmbedding,
     "levelled": LevelledEmbedding,
     "mixed": MixedEmbedding,
+    "packed-levels": PackedLevels,
     "personal": PersonalEmbedding,
     "prehash-history": HistoryPreHashEmbedding,
 }
@@ -82,7 +86,7 @@ def smallest_description(description: dict[str, Any]) -> dict[str, Any]:
     1
     """
     match description:
-        case {"method": "full" | "posterior", "padding_idx": None}:
+        case {"method": "full" | "posterior" | "four-bit" | "packed-levels", "padding_idx": None}:
             return {**description, "num_embeddings": 1}
         case {"method": "cel" | "levelled", "padding_idx": None, "max_clusters": clusters}:
             return {**description, "num_embeddings": clusters}
