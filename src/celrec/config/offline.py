@@ -19,6 +19,7 @@ OPTIMISERS: dict[str, type[Optimizer]] = {
     "adagrad": torch.optim.Adagrad,
     "rmsprop": torch.optim.RMSprop,
 }
+CODES = ("cel", "joint", "k-means", "weighted-k-means")
 PROJECTIONS = ("clip", "abs", "none")
 
 
@@ -272,13 +273,20 @@ class CompressionConfig:
 
     After the `levels` have grown, `rounds` sweeps refine users and items in turn. An id weighs
     as many interactions as it has, and `prior` more.
+
+    With `codes` "cel", ids are grouped by what groups cost the predictions, by splits and
+    reassignment, and with "joint" by a search over all levels at once; with "k-means" by
+    k-means of the fitted rows, or with "weighted-k-means" of rows that weigh as their ids do.
     """
 
     levels: LevelsConfig = field(default_factory=LevelsConfig)
     rounds: int = 8
     prior: float = 10.0
+    codes: str = "cel"
 
     def __post_init__(self) -> None:
+        if self.codes not in CODES:
+            raise CelrecError(f"codes must be one of {', '.join(CODES)}, not {self.codes!r}")
         if self.rounds < 0:
             raise CelrecError(f"rounds must not be negative, not {self.rounds}")
         if not self.prior > 0:

@@ -89,7 +89,13 @@ _SHORT = 3  # dimensions up to which a search along one axis is fast
 
 
 @torch.no_grad()
-def k_means(points: Tensor, clusters: int, generator: Generator, steps: int = 20) -> Tensor:
+def k_means(
+    points: Tensor,
+    clusters: int,
+    generator: Generator,
+    steps: int = 20,
+    weights: Tensor | None = None,
+) -> Tensor:
     """k-means by Lloyd's algorithm with k-means++ initialisation; returns `clusters` centroids.
 
     >>> points = torch.tensor([[0.0], [1.0], [9.0], [11.0]])
@@ -97,24 +103,28 @@ def k_means(points: Tensor, clusters: int, generator: Generator, steps: int = 20
     [0.5, 10.0]
     """
     draws = torch.rand(clusters, generator=generator, device=points.device, dtype=torch.float64)
-    return lloyd(points, draw_start(points, int(draws[0] * len(points)), draws[1:]), steps)
+    start = draw_start(points, int(draws[0] * len(points)), draws[1:])
+    return lloyd(points, start, steps, weights)
 
 
 @torch.no_grad()
-def lloyd(points: Tensor, centroids: Tensor, steps: int = 20) -> Tensor:
+def lloyd(
+    points: Tensor, centroids: Tensor, steps: int = 20, weights: Tensor | None = None
+) -> Tensor:
     """Lloyd's algorithm from given centroids, until no point changes its cluster.
 
     A centroid without points keeps its place. With fewer distinct points than clusters, some
-    centroids are equal.
+    centroids are equal. With `weights` of the points, centroids are weighted means.
     """
     clusters, before = len(centroids), None
+    weights = points.new_ones(len(points)) if weights is None else weights.to(points)
     for _ in range(steps):
         cluster, _ = nearest(points, centroids)
         if before is not None and torch.equal(cluster, before):
             break
         before = cluster
-        sizes = torch.bincount(cluster, minlength=clusters).unsqueeze(1)
-        sums = torch.zeros_like(centroids).index_add_(0, cluster, points)
+        sizes = torch.bincount(cluster, weights, minlength=clusters).to(points).unsqueeze(1)
+        sums = torch.zeros_like(centroids).index_add_(0, cluster, weights[:, None] * points)
         centroids = torch.where(sizes > 0, sums / sizes, centroids)
     return centroids
 

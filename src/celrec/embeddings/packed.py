@@ -177,6 +177,11 @@ class PackedLevels(Embedding):
             sums = sums + nn.functional.pad(found, (first, self.embedding_dim - stop))
         return sums
 
+    def level_rows(self) -> list[Tensor]:
+        """The rows of each level, in floats."""
+        steps = self.step if self.bits == _BYTE else [1.0] * len(self.rows)
+        return [self._level(level) * step for level, step in enumerate(steps)]
+
     @property
     def num_rows(self) -> int:
         return sum(self.rows)

@@ -7,7 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from celrec.cel.levels import LevelFit
+from celrec.cel.additive import AdditiveFit
+from celrec.cel.levels import KMeansFit, LevelFit
 from celrec.cel.quadratics import SharedQuadratics
 from celrec.config.offline import CompressionConfig
 from celrec.data.interactions import Interactions
@@ -55,6 +56,7 @@ class Compression:
                 f"full: {type(full.model).__name__} is not a dot product; give a factorisation"
             )
         self._model, self._config, self._seed = model, config, seed
+        self._grown = not config.codes.endswith("k-means")
         self._weights = {
             "users": _weights(log.user_counts, config.prior),
             "items": _weights(log.item_counts, config.prior),
@@ -63,19 +65,31 @@ class Compression:
         self._extra = model.model.extra_columns if model.biases is None else 0
         self._factors, self._vectors = self._targets(full)
         self._fits = {
-            side: LevelFit(table, self._weights[side][:-1], config.levels, seed + number)
+            side: self._fit(table, side, seed + number)
             for number, (side, table) in enumerate(self._tables.items())
             if isinstance(table, (ClusteredEmbedding, LevelledEmbedding))
         }
 
+    def _fit(
+        self, table: ClusteredEmbedding | LevelledEmbedding, side: str, seed: int
+    ) -> LevelFit | AdditiveFit:
+        codes, levels = self._config.codes, self._config.levels
+        if codes == "joint":
+            return AdditiveFit(table, levels, seed)
+        weights = self._weights[side][:-1]
+        if codes == "cel":
+            return LevelFit(table, weights, levels, seed)
+        return KMeansFit(table, weights, levels, seed, weighted=codes == "weighted-k-means")
+
     @torch.no_grad()
     def run(self) -> None:
         """Grow the shared rows of items, then those of users, then refine all in turn."""
+        first = {side: self._quadratics(side) for side in self._fits}
         for side in ("items", "users"):
             if side in self._fits:
-                self._fits[side].grow(
-                    self._quadratics(side).at(torch.arange(self._tables[side].num_embeddings))
-                )
+                # k-means is of fitted rows; clusters grow on what the other side has become.
+                members = self._quadratics(side) if self._grown else first[side]
+                self._fits[side].grow(members.at(torch.arange(self._tables[side].num_embeddings)))
                 self._follow(side)
         for _ in range(self._config.rounds):
             for side in ("users", "items"):

@@ -1,0 +1,197 @@
+"""A budget in bytes: the method's ranks, rows and levels that fit, chosen on validation data."""
+
+from __future__ import annotations
+
+import bisect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from celrec.data.interactions import Interactions
+from celrec.errors import CelrecError
+from celrec.offline.packing import ROUNDED, Candidate, Levels, compressed
+from celrec.recommender.model import Model
+
+_UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
+_RANKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+_ROWS = (4, 8, 16, 32, 64, 128, 256, 512)
+_RATIOS = (1 / 3, 1 / 2, 2 / 3, 1.0, 3 / 2, 2.0, 3.0)
+_BIASES = (0, 4, 16, 64, 256)
+_K_MEANS = ("k-means", "weighted-k-means")
+_LEVELS = 16  # at most: more do not lower the error where memory is plentiful
+_CLUSTERS = 2048  # of one level, at most
+_LEAST_GAIN = 1e-5  # of squared errors, below which a setting is as good as another
+
+
+def parse_budget(text: str | int, ids: int) -> int:
+    """The bytes of a budget such as `50kB`, `2B/id` or 50000, for so many ids.
+
+    >>> parse_budget("50kB", 1000), parse_budget("2.5B/id", 1000)
+    (50000, 2500)
+    """
+    parts = re.fullmatch(r"(\d+(?:\.\d+)?) *([kMG]?B)?(/id)?", str(text).strip())
+    if parts is None or (parts[3] and not parts[2]):
+        raise CelrecError(f"budget must be bytes such as 50kB or 2B/id, not {str(text)!r}")
+    return round(float(parts[1]) * _UNITS[parts[2] or "B"] * (ids if parts[3] else 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What validation data chose for a budget."""
+
+    candidate: Candidate
+    size: int
+    """Bytes of both tables."""
+    valid_loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is chosen apart from the number of levels, which a budget determines."""
+
+    rank: int
+    rows: int
+    ratio: float = 1.0
+    """Levels of items for each of users; of `kmeans`, rows."""
+    bias_rows: int = 0
+    codes: str = "joint"
+
+
+class BudgetSearch:
+    """Chooses among compressions of one full fit, by their errors on validation data.
+
+    For each of some settings, the levels are as many as the bytes allow. The search starts from
+    a few settings, and from those of the budget before; then one setting after the other is
+    changed as long as the error falls. What was evaluated once is known afterwards, so that
+    searches for several budgets share their work.
+    """
+
+    def __init__(
+        self, full: Model, log: Interactions, valid: Interactions, rank: int, seed: int = 0
+    ) -> None:
+        """`full` was fitted to `log` with this rank; `valid` are other interactions."""
+        if not len(valid):
+            raise CelrecError(
+                f"budget needs validation data, and {len(log):,} training rows leave none; "
+                "give compression and levels instead"
+            )
+        self._full, self._log, self._valid, self._seed = full, log, valid, seed
+        self._ranks = [one for one in _RANKS if one < rank] + [rank]
+        self._target = torch.tensor(valid.target)
+        self._losses: dict[Candidate, float] = {}
+        self._last: dict[str, Settings] = {}
+
+    def best(self, budget: int, method: str = "cel") -> Choice:
+        """The candidate of a method with the lowest error within a budget in bytes."""
+        if method in ROUNDED:
+            return self._choose(budget, self._rounded(budget, method), method)
+        last = self._last.get(method)
+        starts = self._starts(method) + ([] if last is None else [last])
+        settings = min(starts, key=lambda start: self._loss_of(start, budget, method))
+        best, moved = self._loss_of(settings, budget, method), True
+        while moved:
+            moved = False
+            for name, known in self._choices(method).items():
+                place = known.index(getattr(settings, name))
+                for other in known[place + 1 : place + 2] + known[max(place - 1, 0) : place]:
+                    changed = _replaced(settings, name, other)
+                    loss = self._loss_of(changed, budget, method)
+                    if loss < best - _LEAST_GAIN:
+                        settings, best, moved = changed, loss, True
+        self._last[method] = settings
+        found = self._filled(settings, budget, method)
+        return self._choose(budget, [] if found is None else [found], method)
+
+    def loss(self, candidate: Candidate) -> float:
+        """The mean squared error of a candidate on validation data."""
+        if candidate not in self._losses:
+            model = compressed(self._full, self._log, candidate, self._seed)
+            error = model.predict(self._valid) - self._target
+            self._losses[candidate] = float(error.square().mean())
+        return self._losses[candidate]
+
+    def _choose(self, budget: int, candidates: list[Candidate], method: str) -> Choice:
+        users, items = self._log.num_users, self._log.num_items
+        if not candidates:
+            raise CelrecError(
+                f"budget: {budget:,} bytes are too few for {method!r} tables of {users:,} users "
+                f"and {items:,} items; give more, such as {users + items + 500:,}"
+            )
+        losses = {one: self.loss(one) for one in candidates}
+        best = min(losses, key=lambda one: losses[one])
+        return Choice(best, best.size(users, items), losses[best])
+
+    def _loss_of(self, settings: Settings, budget: int, method: str) -> float:
+        candidate = self._filled(settings, budget, method)
+        return torch.inf if candidate is None else self.loss(candidate)
+
+    def _starts(self, method: str) -> list[Settings]:
+        rows = (16,) if method == "kmeans" else (8, 64)
+        codes = "joint" if method == "cel" else _K_MEANS[-1]
+        ranks = [rank for rank in (3, 8, 16) if rank in self._ranks] or self._ranks[-1:]
+        small = [Settings(1, 4, codes=codes)]
+        return [*small, *(Settings(rank, one, codes=codes) for rank in ranks for one in rows)]
+
+    def _choices(self, method: str) -> dict[str, list[Any]]:
+        """The values of each setting, in an order in which neighbours are alike."""
+        choices: dict[str, list[Any]] = {
+            "rank": self._ranks,
+            "rows": [*_ROWS],
+            "ratio": [*_RATIOS],
+            "bias_rows": [*_BIASES],
+            "codes": ["joint"] if method == "cel" else [*_K_MEANS],
+        }
+        if method == "kmeans":
+            del choices["rows"]
+        return choices
+
+    def _filled(self, settings: Settings, budget: int, method: str) -> Candidate | None:
+        """The candidate of some settings with as many levels as a budget allows."""
+        users, items = self._log.num_users, self._log.num_items
+
+        def make(count: int) -> Candidate:
+            other, rows = max(round(settings.ratio * count), 1), settings.rows
+            if method == "kmeans":
+                shapes = Levels(min(count, users), 1), Levels(min(other, items), 1)
+            else:
+                shapes = Levels(min(rows, users), count), Levels(min(rows, items), other)
+                if method == "pq":
+                    shapes = self._parts(settings, *shapes)
+            return Candidate(method, settings.rank, *shapes, settings.bias_rows, settings.codes)
+
+        counts = range(1, (_CLUSTERS if method == "kmeans" else _LEVELS) + 1)
+        fitting = _last_fitting(counts, lambda n: make(n).size(users, items) <= budget)
+        return None if fitting is None else make(fitting)
+
+    def _parts(self, settings: Settings, users: Levels, items: Levels) -> tuple[Levels, Levels]:
+        """With as many parts as divide the columns."""
+        dim = settings.rank + (not settings.bias_rows)
+        first, second = (Levels(one.rows, _divisor(dim, one.number)) for one in (users, items))
+        return first, second
+
+    def _rounded(self, budget: int, method: str) -> list[Candidate]:
+        candidates = [
+            Candidate(method, rank, bias_rows=apart)
+            for rank in range(1, self._ranks[-1] + 1)
+            for apart in (0, 1)
+        ]
+        users, items = self._log.num_users, self._log.num_items
+        return [one for one in candidates if one.size(users, items) <= budget]
+
+
+def _replaced(settings: Settings, name: str, value: Any) -> Settings:
+    return replace(settings, **{name: value})
+
+
+def _last_fitting(counts: range, fits: Callable[[int], bool]) -> int | None:
+    """The last of ascending counts that fits, by bisection."""
+    place = bisect.bisect_left(counts, True, key=lambda count: not fits(count))
+    return counts[place - 1] if place else None
+
+
+def _divisor(dim: int, most: int) -> int:
+    """The greatest number of equal parts of `dim` columns, at most `most`."""
+    return max(parts for parts in range(1, most + 1) if dim % parts == 0)
