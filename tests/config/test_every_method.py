@@ -29,6 +29,7 @@ TREES = [name for name, method in METHODS.items() if method.tree]
 OTHERS = [name for name in METHODS if name not in TREES]
 NMF = [("nmf", name) for name in METHODS]
 MF = [("mf", name) for name in OTHERS]
+TWO_LEVELS = "cel, two levels"
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -54,6 +55,8 @@ def split():
 
 
 def plan_of(model, name, **options):
+    if name == TWO_LEVELS:
+        name, options = "cel", {"levels": 2, **options}
     return Plan(name, str(ROWS), rank=DIM, model=model, **options)
 
 
@@ -161,7 +164,7 @@ def test_ids_of_the_log_that_a_table_has_no_room_for_are_not_counted():
 # Training.
 
 
-@pytest.mark.parametrize(("model", "name"), [*NMF, *MF])
+@pytest.mark.parametrize(("model", "name"), [*NMF, *MF, ("nmf", TWO_LEVELS), ("mf", TWO_LEVELS)])
 def test_a_method_trains_and_comes_to_the_same_with_the_same_seed(model, name):
     plan = plan_of(model, name)
     first = fitted(plan)
@@ -174,7 +177,7 @@ def test_a_method_trains_and_comes_to_the_same_with_the_same_seed(model, name):
             assert table(torch.arange(-1, table.num_embeddings)).ge(0).all()
 
 
-@pytest.mark.parametrize(("model", "name"), [*NMF, *MF])
+@pytest.mark.parametrize(("model", "name"), [*NMF, *MF, ("nmf", TWO_LEVELS), ("mf", TWO_LEVELS)])
 def test_a_run_folder_predicts_as_what_was_saved(model, name, tmp_path):
     plan = plan_of(model, name)
     found = fitted(plan)
@@ -212,7 +215,8 @@ def test_biases_do_not_hide_that_a_table_is_larger_than_was_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("name", "side"), [*((name, "both") for name in OTHERS), ("cel", "users"), ("tt", "users")]
+    ("name", "side"),
+    [*((name, "both") for name in (*OTHERS, TWO_LEVELS)), ("cel", "users"), ("tt", "users")],
 )
 def test_users_can_be_compressed_as_well(name, side):
     model = fit(split(), plan_of("nmf", name, side=side)).model

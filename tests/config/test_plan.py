@@ -8,8 +8,8 @@ from celrec import CelrecError, read
 from celrec.config.plan import LEAST_GAIN, Plan
 from celrec.config.presets import PRESETS
 
-OF_NMF = "preset must be one of default, posterior, descent, paper, released, online"
-OF_MF = "preset must be one of default, posterior, descent, online"
+OF_NMF = "preset must be one of default, least-squares, descent, paper, released, online"
+OF_MF = "preset must be one of default, least-squares, descent, online"
 
 # The number of rows.
 
@@ -155,13 +155,15 @@ def test_the_settings_are_those_of_the_preset_with_the_seed(model, preset):
 
 
 def test_frozen_clusters_neither_split_nor_reform():
-    plain, frozen = (Plan(frozen=frozen).settings() for frozen in (False, True))
+    plain = Plan(preset="least-squares").settings()
+    frozen = Plan(frozen=True).settings()
     still = replace(plain.schedule, split_every=0, reassign_every=0)
     assert frozen == replace(plain, schedule=still)
 
 
 def test_with_auto_validation_data_stop_the_growth():
-    plain, auto = (Plan(compression=compression).settings() for compression in ("1%", " auto"))
+    plain = Plan(preset="least-squares").settings()
+    auto = Plan(compression=" auto").settings()
     stopping = replace(plain.schedule, stop_growing=True, least_gain=LEAST_GAIN)
     assert auto == replace(plain, schedule=stopping)
     assert Plan(compression=" auto").auto

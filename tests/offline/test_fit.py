@@ -17,6 +17,7 @@ from celrec.embeddings.hashing import ModuloEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.personal import BiasedEmbedding
 from celrec.evaluation.cluster_diagnostics import ClusterDiagnostics, adjusted_rand_index
+from celrec.offline.compression import Compression
 from celrec.offline.fitting import fit
 from celrec.offline.training import OfflineTraining
 from celrec.recommender.negatives import Negatives
@@ -24,14 +25,12 @@ from celrec.recommender.negatives import Negatives
 
 @pytest.fixture
 def quick(monkeypatch):
-    for model in PRESETS:
-        schedule = replace(PRESETS[model]["default"].schedule, steps=30)
-        how = replace(
-            PRESETS[model]["default"],
-            schedule=schedule,
-            personal=Schedule(20, 0, 0, 0, validate_every=1),
-        )
-        monkeypatch.setitem(PRESETS[model], "default", how)
+    for presets in PRESETS.values():
+        for name in {"default", "least-squares"} & presets.keys():
+            schedule = replace(presets[name].schedule, steps=30)
+            personal = Schedule(20, 0, 0, 0, validate_every=1)
+            how = replace(presets[name], schedule=schedule, personal=personal)
+            monkeypatch.setitem(presets, name, how)
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +101,7 @@ def test_the_same_plan_gives_the_same_model_and_another_seed_another(split):
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("personalise", ["none", "20"])
 def test_what_comes_out_is_trained_on_all_for_the_steps_that_were_chosen(split, personalise):
-    plan = Plan("cel", "5", rank=4, personalise=personalise)
+    plan = Plan("cel", "5", rank=4, preset="least-squares", personalise=personalise)
     watched = []
     fitted = fit(split, plan, lambda stage, record: watched.append((stage, record)))
     stages = ["choose", "personalise"][: 1 if personalise == "none" else 2]
@@ -128,6 +127,58 @@ def test_what_comes_out_is_trained_on_all_for_the_steps_that_were_chosen(split, 
     else:
         warm = split.train_and_valid().item_counts > 20
         assert fitted.model.items.private(torch.arange(60)).tolist() == warm.tolist()
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("levels", [1, 2])
+@pytest.mark.parametrize("model", ["nmf", "mf"])
+def test_tables_are_compressed_from_a_full_fit_for_the_steps_that_were_chosen(split, model, levels):
+    plan = Plan("cel", "6", rank=4, model=model, levels=levels)
+    watched = []
+    fitted = fit(split, plan, lambda stage, record: watched.append((stage, record)))
+    assert list(dict.fromkeys(stage for stage, _ in watched)) == [
+        *("choose", "compress", "train anew", "compress anew"),
+    ]
+    assert list(fitted.validation_records) == list(fitted.chosen) == ["choose", "compress"]
+    full = fit(split, plan.full_fit)
+    assert fitted.validation_records["choose"] == full.validation_records["choose"]
+    (compressed,) = fitted.validation_records["compress"]
+    assert (compressed.clusters, compressed.moved) == (6, 0)
+    assert fitted.valid_loss == compressed.valid_loss < np.var(split.valid.target)
+    assert fitted.steps == full.steps
+    direct = make_model(split.train_and_valid(), plan)
+    how = plan.settings().compression
+    Compression(direct, full.model, split.train_and_valid(), how, plan.seed).run()
+    expected = direct.predict(split.test)
+    assert torch.allclose(fitted.model.predict(split.test), expected, rtol=1e-3)
+
+
+def test_any_size_is_compressed_from_the_same_full_fit():
+    plans = [
+        Plan("cel", "5", model="nmf"),
+        Plan("cel", "1%", model="mf", levels=3),
+        Plan("full", model="nmf"),
+    ]
+    fits = {replace(plan.full_fit, compression="1%") for plan in plans}
+    assert fits == {Plan("full", model="mf", rank=32)}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"start": "one"},
+        {"frozen": True},
+        {"compression": "auto"},
+        {"personalise": "all"},
+        {"embedding": "modulo"},
+        {"preset": "least-squares"},
+    ],
+)
+def test_clusters_that_learn_from_the_data_need_no_full_fit(options):
+    plan = Plan(model="mf", **options)
+    assert plan.full_fit is None
+    with pytest.raises(CelrecError, match="levels"):
+        replace(plan, levels=2)
 
 
 # Rows of their own.
@@ -218,9 +269,9 @@ def test_auto_tells_of_the_sides_that_grow(side):
 
 
 def test_auto_tells_when_the_steps_were_not_enough(monkeypatch, split):
-    short = replace(PRESETS["nmf"]["default"].schedule, steps=4)
-    how = replace(PRESETS["nmf"]["default"], schedule=short)
-    monkeypatch.setitem(PRESETS["nmf"], "default", how)
+    short = replace(PRESETS["nmf"]["least-squares"].schedule, steps=4)
+    how = replace(PRESETS["nmf"]["least-squares"], schedule=short)
+    monkeypatch.setitem(PRESETS["nmf"], "least-squares", how)
     growth = fit(split, Plan(compression="auto", rank=4)).growth
     assert "were tried; validation error was lowest at the last of 4 steps, " in growth
 
@@ -367,7 +418,7 @@ def test_who_learned_online_got_rows_of_their_own_on_the_way(split, preset):
     ids=lambda plan: f"{plan.model} {plan.embedding}",
 )
 def test_one_of_four_happened_where_three_were_drawn_beside_it(plan):
-    log = Planted(1_500, 40, 60, dim=2, item_clusters=4).interactions()
+    log = Planted(4_000, 200, 600, dim=2, item_clusters=4).interactions()
     split = Split.random(plan.prepared(log), test=0)
     fitted = fit(split, plan)
     drawn = Negatives(log).beside(split.train, seed=99, count=3)

@@ -122,7 +122,7 @@ def test_clusters_alone_can_be_taken_over(model):
     assert list(fitted.chosen) == ["choose", "finish"]
     # The factorisation is the usual one, whatever the network is told.
     nmf = fit(split(), plan.pretraining)
-    assert plan.pretraining == Plan(compression="5", model="nmf")
+    assert plan.pretraining == Plan(compression="5", model="nmf", preset="least-squares")
     assert fitted.validation_records["choose"] == nmf.validation_records["choose"]
     items, learned = fitted.model.items, nmf.model.items
     assert items.num_clusters > 1
@@ -135,6 +135,20 @@ def test_clusters_alone_can_be_taken_over(model):
         > nmf.validation_records["choose"][-1].train_loss
     )
     assert {record.moved for record in fitted.validation_records["finish"]} == {0}
+
+
+@pytest.mark.parametrize("preset", ["default", "clusters"])
+def test_levels_can_be_taken_over(preset):
+    plan = plan_of("din", preset=preset, compression="6", levels=2)
+    fitted = fit(split(), plan)
+    assert list(fitted.chosen) == ["choose", "compress", "finish"]
+    learned = fit(split(), plan.pretraining).model.items
+    items, ids = fitted.model.items, torch.arange(-1, split().train.num_items)
+    assert torch.equal(items.codes(ids), learned.codes(ids))
+    assert items.num_rows == 6
+    assert not torch.equal(items(ids)[:, :4], learned(ids)[:, :4])
+    valid = [record.valid_loss for record in fitted.validation_records["finish"]]
+    assert min(valid) < np.var(split().valid.target)
 
 
 def test_clusters_of_further_columns_grow_beside_those_that_are_taken_over():

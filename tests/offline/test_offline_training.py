@@ -49,6 +49,11 @@ def model_for(split, clusters=6):
     return Model(FullEmbedding(log.num_users, 8), items)
 
 
+def data_driven(compression, rank=4):
+    """A plan whose clusters learn from the data themselves."""
+    return Plan(compression=compression, rank=rank, preset="least-squares")
+
+
 def trained(model, train, valid, how, watch=lambda _: None):
     training = OfflineTraining(model, train, valid, how)
     training.start()
@@ -234,8 +239,8 @@ def test_reassignment_ends_when_it_is_told(split):
 
 
 def test_patience_counts_from_the_best_judgement_once_all_clusters_are_there(noise):
-    how = with_schedule(Plan(compression="20", rank=4).settings(), patience=4)
-    model = make_model(noise.train, Plan(compression="20", rank=4))
+    plan = data_driven("20")
+    how, model = with_schedule(plan.settings(), patience=4), make_model(noise.train, plan)
     training = trained(model, noise.train, noise.valid, how)
     since = training.validation_records[training.validation_records.index(training.best) + 1 :]
     assert training.validation_records[-1].step < how.schedule.steps
@@ -245,7 +250,7 @@ def test_patience_counts_from_the_best_judgement_once_all_clusters_are_there(noi
 
 
 def test_growth_can_be_stopped_before_all_clusters_are_there(noise):
-    plan = Plan(compression="auto", rank=4)
+    plan = data_driven("auto")
     model = make_model(noise.train, plan)
     how = with_schedule(plan.settings(), patience=2)
     training = trained(model, noise.train, noise.valid, how)
@@ -288,8 +293,8 @@ def test_growth_that_is_not_judged_cannot_be_stopped():
 @pytest.mark.parametrize("least_gain", [0.0, 1e-3, 1e-2, 0.1])
 def test_an_error_that_is_lower_by_less_is_not_better(split, least_gain):
     schedule = {"least_gain": least_gain, "steps": 40, "validate_every": 2, "patience": 100}
-    how = with_schedule(Plan(compression="6", rank=4).settings(), **schedule)
-    model = make_model(split.train, Plan(compression="6", rank=4))
+    plan = data_driven("6")
+    how, model = with_schedule(plan.settings(), **schedule), make_model(split.train, plan)
     # On a scale of its own, as what counts is the share of the variance.
     log, valid = (replace(part, target=part.target / 8) for part in (split.train, split.valid))
     training = trained(model, log, valid, how)
@@ -357,10 +362,10 @@ def stoppable(make, how, fresh, stops, path):
 SETTINGS = [
     (model, preset, side, compression, personal)
     for model, preset in [
-        ("nmf", "default"),
+        ("nmf", "least-squares"),
         ("nmf", "descent"),
         ("nmf", "released"),
-        ("mf", "default"),
+        ("mf", "least-squares"),
         ("mf", "descent"),
     ]
     for side, compression, personal in [
@@ -378,7 +383,7 @@ def scenario(model, preset, side, compression, personal):
     plan = Plan("cel", compression, side, 3, preset, model=model, seed=5)
     how = plan.settings()
     # Not a multiple of the steps after which biases are fitted, or clusters split.
-    every = 3 if preset == "default" else 7
+    every = 3 if preset == "least-squares" else 7
     first = with_schedule(how, steps=40, validate_every=every, patience=4)
 
     def make():
@@ -419,7 +424,7 @@ def test_stops_at_any_judgements_change_nothing(tmp_path_factory, words, stops):
 
 
 def test_reassignment_that_has_ended_does_not_begin_again(tmp_path):
-    plan = Plan(compression="6", rank=3)
+    plan = data_driven("6", rank=3)
     how = with_schedule(plan.settings(), steps=30, reassign_until=10, patience=100)
     scenario = (lambda: make_model(tiny().train, plan)), how, True
     never = stoppable(*scenario, set(), None)
@@ -429,7 +434,7 @@ def test_reassignment_that_has_ended_does_not_begin_again(tmp_path):
 
 def test_what_has_ended_does_not_go_on(noise, tmp_path):
     # The best model has fewer clusters than there may be: it looks as if there were splits to come.
-    plan = Plan(compression="20", rank=4)
+    plan = data_driven("20")
     one, two = (make_model(noise.train, plan) for _ in range(2))
     ended = trained(one, noise.train, noise.valid, plan.settings())
     assert one.items.num_clusters < 20 == ended.grown_to["items"]
@@ -461,8 +466,9 @@ def test_a_state_from_other_data_is_told(column, part):
 def test_ids_without_training_data_are_treated_as_unseen_ones():
     log = Planted(3_000, 40, 60, dim=3, item_clusters=5, noise=0.2).interactions()
     silent = np.isin(log.item, [3, 7, 20])
-    model = make_model(log, Plan(compression="5", rank=4))
-    how = replace(Plan().settings(), schedule=Schedule(30, split_every=1, reassign_every=1))
+    plan = data_driven("5")
+    model = make_model(log, plan)
+    how = replace(plan.settings(), schedule=Schedule(30, split_every=1, reassign_every=1))
     training = OfflineTraining(model, log[~silent], log[:0], how)
     training.start()
     training.run()
