@@ -121,8 +121,8 @@ class Plan:
             asked = f"start {self.start!r}" if fitted else f"levels {self.levels}"
             raise CelrecError(
                 f"{asked} is compressed from a full fit, which does not go with preset "
-                f"{self.preset!r}, frozen clusters, another start, compression 'auto' or "
-                "personalise; take preset 'default' without these"
+                f"{self.preset!r}, frozen clusters, another start, compression 'auto', negatives "
+                "or personalise; take preset 'default' without these"
             )
 
     def _presets(self) -> list[str]:
@@ -160,8 +160,12 @@ class Plan:
 
     @property
     def _from_full_fit(self) -> bool:
-        """Whether nothing in the plan needs clusters that learn from the data themselves."""
-        fixed = self.frozen or self.auto or self.personalise != "none"
+        """Whether nothing in the plan needs clusters that learn from the data themselves.
+
+        With negative sampling that is better too: pairs then do not count as the product of the
+        interactions of user and item.
+        """
+        fixed = self.frozen or self.auto or self.personalise != "none" or self.negatives > 0
         return (
             (self.clustered or self.embedding == "full")
             and self.start in (None, FULL_START, WARM_START)
