@@ -25,6 +25,7 @@ from celrec.runtime.communicator import LOCAL, WHOLE, Communicator
 
 _BATCH = 1 << 22  # numbers in the matrices of one batch of rows
 _START = 0.1  # the deviation of the first rows, where biases explain most of a rating
+_LEAST_NOISE = 1e-4  # of the variance of the targets; few targets could be fitted without error
 _WIDEST = 4  # times the rank: how many columns the mean may have before it is truncated
 
 
@@ -193,7 +194,7 @@ class GibbsSampling(Solver):
         self._sweep += 1
         rng = np.random.default_rng([self._seed, self._sweep])
         self._draw("users", rng)
-        loss = max(self._draw("items", rng), 1e-6 * self._scale * self._size)
+        loss = max(self._draw("items", rng), _LEAST_NOISE * self._scale * self._size)
         self._noise = loss / rng.chisquare(self._size)
         if self._sweep <= self.how.burn_in:
             self._average = LowRankMean(self.dim - 1)

@@ -8,6 +8,8 @@ import numpy as np
 from celrec.offline.kernels import F32, F64
 from celrec.runtime.jit import compiled, compiled_parallel
 
+_ROUNDING = 2.0**-23  # of a number in single precision
+
 
 @compiled_parallel
 def solve_rows(
@@ -109,10 +111,14 @@ def draw_rows(
 
 @compiled
 def _factorise(upper: F64) -> None:
-    """The Cholesky factor U of UᵀU, in the place of the upper half of the matrix."""
+    """The Cholesky factor U of UᵀU, in the place of the upper half of the matrix.
+
+    A pivot that is lost in the rounding of its diagonal in single precision counts as that error.
+    """
     dim = len(upper)
+    least = np.diag(upper) * _ROUNDING
     for k in range(dim):
-        root = np.sqrt(upper[k, k])
+        root = np.sqrt(max(upper[k, k], least[k]))
         for j in range(k, dim):
             upper[k, j] /= root
         for i in range(k + 1, dim):
