@@ -209,7 +209,10 @@ class _Pass:
         warm = _starts_warm(plan, self._train)
         train = warmest(self._train, model) if warm else self._train
         valid = within(self._valid, train) if warm else self._valid
-        full = make_model(train, plan.full_fit)
+        # More dimensions than are asked for pay where there is a row for each id.
+        full = make_model(
+            train, replace(plan.full_fit, rank=plan.dim if warm else plan.full_fit.dim)
+        )
         solver = self._stage(CHOOSE, full, how, data=(train, valid)).solver
         assert isinstance(solver, GibbsSampling)  # noqa: S101  (as the preset says)
         if warm:

@@ -112,16 +112,15 @@ class Summands:
         dim = self.rows.shape[2] + 1
         matrices = np.zeros((len(ids), dim, dim), np.float32)
         right = np.zeros((len(ids), dim), np.float32)
-        known = ids[ids < len(group.counts)]
         outer_sums(
-            known,
+            ids,
             group.starts,
             group.partners.numpy(),
             targets,
             self.codes,
             self.rows,
-            matrices[: len(known)],
-            right[: len(known)],
+            matrices,
+            right,
         )
         return torch.from_numpy(matrices), torch.from_numpy(right)
 

@@ -189,11 +189,15 @@ def outer_sums(
 ) -> None:
     """Σ x·xᵀ and Σ target·x over the interactions of each of some ids, added to zeros.
 
+    Ids beyond the last have none.
+
     The vector of a partner is a sum of rows, one of each level l, followed by 1 for the bias of
     the id: x = (Σ_l rows[l, codes[partner, l]], 1).
     """
     dim = rows.shape[2] + 1
     for place in numba.prange(len(ids)):
+        if ids[place] + 1 >= len(starts):
+            continue
         matrix, sums = matrices[place], right[place]
         # Four at a time, so that a number of the matrix is read and written a fourth as often.
         a, b = np.ones(dim, np.float32), np.ones(dim, np.float32)
