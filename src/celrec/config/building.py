@@ -234,8 +234,7 @@ def _tables(
         if not shared:
             tables[side] = FullEmbedding(ids, width)
         elif plan.levels > 1:
-            rows_each = max(plan.rows(ids) // plan.levels, 1)
-            tables[side] = LevelledEmbedding(ids, width, max_clusters=rows_each, levels=plan.levels)
+            tables[side] = _levelled(side, ids, plan, width)
         elif plan.clustered:
             rows = _clustered(log, side, ids, plan, clusters.get(side), width)
             tables[side] = QuantisedEmbedding(rows) if plan.embedding == "cel-int8" else rows
@@ -245,6 +244,17 @@ def _tables(
             request = Request(log, side, ids, width, plan.rows(ids), plan.seed)
             tables[side] = find_method(plan.embedding).make(request)
     return tables
+
+
+def _levelled(side: str, ids: int, plan: Plan, width: int) -> LevelledEmbedding:
+    """The rows of the compression, divided among the levels."""
+    rows = plan.rows(ids)
+    if rows < plan.levels:
+        raise CelrecError(
+            f"levels: {plan.levels} levels need as many rows, but compression "
+            f"{plan.compression!r} gives the table of {side} {rows}; raise it, or take fewer levels"
+        )
+    return LevelledEmbedding(ids, width, max_clusters=rows // plan.levels, levels=plan.levels)
 
 
 def _online(ids: int, plan: Plan, width: int) -> Embedding:
