@@ -9,14 +9,11 @@ import torch
 from torch import Tensor
 
 from celrec.cel.clusterer import Clusterer
-from celrec.cel.quadratics import MemberSource, QuadraticEvidence, SharedQuadratics
+from celrec.cel.quadratics import MemberSource, QuadraticEvidence
 from celrec.cel.reassignment import Reassignment, choose_unseen
 from celrec.embeddings.clustered import ClusteredEmbedding
-from celrec.embeddings.kmeans import k_means, nearest
 from celrec.embeddings.levelled import LevelledEmbedding
 from celrec.errors import CelrecError
-
-_RESTARTS = 3  # of k-means, from other points
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,65 +143,3 @@ class LevelFit:
             if other != number:
                 added[:, columns] += level.vectors(ids)
         return added
-
-
-class KMeansFit(LevelFit):
-    """Codes by k-means of the ids' own vectors, and rows that are the best for these codes.
-
-    A level is clustered by what the centroids of those before it leave over: with several levels
-    of all columns these are residual codes (RQ), with several parts product codes (PQ). Of a few
-    runs of k-means, the one with the least sum of squares counts. Then rows are solved for as by
-    `LevelFit`, and codes stay as they are.
-
-    >>> from celrec.cel.quadratics import SharedQuadratics
-    >>> points = torch.tensor([[0.0], [1.0], [10.0], [11.0]]).double()
-    >>> weights = torch.tensor([1.0, 3, 1, 1]).double()
-    >>> table = ClusteredEmbedding(4, 1, max_clusters=2)
-    >>> fit = KMeansFit(table, weights, LevelsConfig())
-    >>> fit.grow(SharedQuadratics(weights, torch.eye(1).double(), points))
-    >>> table(torch.arange(4)).flatten().tolist()
-    [0.75, 0.75, 10.5, 10.5]
-    """
-
-    def __init__(
-        self,
-        table: ClusteredEmbedding | LevelledEmbedding,
-        interactions: Tensor,
-        config: LevelsConfig,
-        seed: int = 0,
-        *,
-        weighted: bool = False,
-    ) -> None:
-        """With `weighted`, points count in k-means as much as their members weigh."""
-        super().__init__(table, interactions, config, seed)
-        self._weighted = weighted
-
-    @torch.no_grad()
-    def grow(self, members: MemberSource) -> None:
-        if not isinstance(members, SharedQuadratics):
-            raise CelrecError("members must have points of their own; take codes 'cel'")
-        left = members.points.clone()
-        weights = members.weight if self._weighted else torch.ones_like(members.weight)
-        for level, columns in zip(self._levels, self._columns, strict=True):
-            centroids = self._centroids(left[:, columns], weights, level.max_clusters)
-            nearest_of, _ = nearest(left[:, columns], centroids)
-            cluster, labels = torch.unique(nearest_of, return_inverse=True)
-            level.start_from(labels)
-            level.weight[: len(cluster)] = centroids[cluster].to(level.weight)
-            left[:, columns] -= centroids[cluster][labels]
-        self.refine(members, self.config.refine)
-
-    @torch.no_grad()
-    def refine(self, members: MemberSource, sweeps: int) -> None:
-        """Solve for the rows of each level in turn."""
-        self._see(members)
-        for _ in range(sweeps):
-            for evidence in self._evidence:
-                evidence.solve_rows()
-        self._choose_unseen()
-
-    def _centroids(self, points: Tensor, weights: Tensor, count: int) -> Tensor:
-        generator = torch.Generator().manual_seed(self._seed)
-        found = [k_means(points, count, generator, weights=weights) for _ in range(_RESTARTS)]
-        errors = [float(weights @ nearest(points, one)[1]) for one in found]
-        return found[errors.index(min(errors))]

@@ -7,8 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from celrec.cel.additive import AdditiveFit
-from celrec.cel.levels import KMeansFit, LevelFit
+from celrec.cel.codes import AdditiveFit, KMeansFit
+from celrec.cel.levels import LevelFit
 from celrec.cel.quadratics import SharedQuadratics
 from celrec.config.offline import CompressionConfig
 from celrec.data.interactions import Interactions
@@ -72,14 +72,13 @@ class Compression:
 
     def _fit(
         self, table: ClusteredEmbedding | LevelledEmbedding, side: str, seed: int
-    ) -> LevelFit | AdditiveFit:
+    ) -> LevelFit | AdditiveFit | KMeansFit:
         codes, levels = self._config.codes, self._config.levels
         if codes == "joint":
             return AdditiveFit(table, levels, seed)
-        weights = self._weights[side][:-1]
         if codes == "cel":
-            return LevelFit(table, weights, levels, seed)
-        return KMeansFit(table, weights, levels, seed, weighted=codes == "weighted-k-means")
+            return LevelFit(table, self._weights[side][:-1], levels, seed)
+        return KMeansFit(table, levels, seed, weighted=codes == "weighted-k-means")
 
     @torch.no_grad()
     def run(self) -> None:
@@ -89,7 +88,8 @@ class Compression:
             if side in self._fits:
                 # k-means is of fitted rows; clusters grow on what the other side has become.
                 members = self._quadratics(side) if self._grown else first[side]
-                self._fits[side].grow(members.at(torch.arange(self._tables[side].num_embeddings)))
+                ids = torch.arange(self._tables[side].num_embeddings)
+                self._fits[side].grow(members.at(ids))
                 self._follow(side)
         for _ in range(self._config.rounds):
             for side in ("users", "items"):
@@ -121,7 +121,7 @@ class Compression:
             design = torch.cat([partners[:, :-1], torch.ones_like(partners[:, :1])], 1)
         weighted = self._weights[other][:, None] * design
         metric = weighted.T @ design
-        metric.diagonal().add_(_RIDGE * float(metric.diagonal().mean()) or 1.0)
+        metric.diagonal().add_(_RIDGE * float(metric.diagonal().mean()))
         right = factors[side] @ (factors[other].T @ weighted)
         if self._extra:
             right -= partners[:, -1] @ weighted

@@ -1,4 +1,4 @@
-"""Levels of rows whose codes are searched for jointly, where all ids have one curvature."""
+"""Codes of ids for levels of rows where all ids have one curvature: found jointly, or by k-means."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import torch
 from torch import Tensor
 
 from celrec.cel.levels import LevelsConfig
-from celrec.cel.quadratics import MemberQuadratics, SharedQuadratics
+from celrec.cel.quadratics import MemberSource, SharedQuadratics
 from celrec.cel.reassignment import choose_unseen
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.kmeans import k_means, nearest
 from celrec.embeddings.levelled import LevelledEmbedding
 from celrec.errors import CelrecError
 
+_RESTARTS = 3  # of k-means, from other points
 _BEAM = 8  # codes of the first levels that are kept while those of further ones are tried
 _LLOYD = 8  # steps for the first rows of a level
 _RIDGE = 1e-3  # of the mean weight of a row: rows of levels are determined up to constants
@@ -46,19 +47,16 @@ class AdditiveFit:
         if config.non_negative:
             raise CelrecError("non_negative: sums of joint codes may be negative; take codes 'cel'")
         self.table, self.config, self._seed = table, config, seed
-        if isinstance(table, LevelledEmbedding):
-            if table.parts > 1:
-                raise CelrecError(f"parts must be 1 for joint codes, not {table.parts}")
-            self._levels = table.clustered_levels
-        else:
-            self._levels = [table]
+        if isinstance(table, LevelledEmbedding) and table.parts > 1:
+            raise CelrecError(f"parts must be 1 for joint codes, not {table.parts}")
+        self._levels = _levels(table)
         self._rows: list[Tensor] = []
         self._codes: list[Tensor] = []
 
     @torch.no_grad()
-    def grow(self, members: MemberQuadratics) -> None:
+    def grow(self, members: MemberSource) -> None:
         """Rows and codes of all levels anew."""
-        points, weights, root = _whitened(members)
+        points, weights, root = self._whitened(members)
         generator = torch.Generator().manual_seed(self._seed)
         self._rows, self._codes = [], []
         for level in self._levels:
@@ -72,9 +70,9 @@ class AdditiveFit:
         self._write(root)
 
     @torch.no_grad()
-    def refine(self, members: MemberQuadratics, sweeps: int) -> None:
+    def refine(self, members: MemberSource, sweeps: int) -> None:
         """Improve rows and codes of all levels."""
-        points, weights, root = _whitened(members)
+        points, weights, root = self._whitened(members)
         self._rows = [
             (level.weight[: level.num_clusters].to(root) @ root).to(points)
             for level in self._levels
@@ -144,6 +142,13 @@ class AdditiveFit:
             for found, own in zip(codes[:, 0].T, self._codes, strict=True)
         ]
 
+    def _whitened(self, members: MemberSource) -> tuple[Tensor, Tensor, Tensor]:
+        """Points in coordinates where the metric is the identity, weights, and M^½."""
+        known = _shared(members, self.table.num_embeddings)
+        values, vectors = torch.linalg.eigh(known.metric)
+        root = vectors * values.clamp(min=1e-12 * float(values[-1])).sqrt()
+        return (known.points @ root).float(), known.weight.float(), root
+
     def _write(self, root: Tensor) -> None:
         """Tables get the rows and codes; rows without members are left out."""
         for number, level in enumerate(self._levels):
@@ -155,10 +160,89 @@ class AdditiveFit:
             choose_unseen(level)
 
 
-def _whitened(members: MemberQuadratics) -> tuple[Tensor, Tensor, Tensor]:
-    """The points in coordinates where the metric is the identity, weights, and M^½."""
-    if not isinstance(members, SharedQuadratics):
-        raise CelrecError("members must have one metric for joint codes; take codes 'cel'")
-    values, vectors = torch.linalg.eigh(members.metric)
-    root = vectors * values.clamp(min=1e-12 * float(values[-1])).sqrt()
-    return (members.points @ root).float(), members.weight.float(), root
+def _shared(members: MemberSource, ids: int) -> SharedQuadratics:
+    """The quadratics of all ids, which must have one metric."""
+    found = members.at(torch.arange(ids))
+    if not isinstance(found, SharedQuadratics):
+        raise CelrecError("members must have one metric for these codes; take codes 'cel'")
+    return found
+
+
+def _levels(table: ClusteredEmbedding | LevelledEmbedding) -> list[ClusteredEmbedding]:
+    return table.clustered_levels if isinstance(table, LevelledEmbedding) else [table]
+
+
+def _columns(table: ClusteredEmbedding | LevelledEmbedding) -> list[slice]:
+    if isinstance(table, LevelledEmbedding):
+        return [table.part_of(number) for number in range(len(table.levels))]
+    return [slice(0, table.embedding_dim)]
+
+
+class KMeansFit:
+    """Codes by k-means of the ids' own vectors, and rows that are the best for these codes.
+
+    A level is clustered by what the centroids of those before it leave over: with several levels
+    of all columns these are residual codes (RQ), with several parts product codes (PQ). Of a few
+    runs of k-means, the one with the least sum of squares counts. Rows are then solved for, level
+    by level given the others, and codes stay as they are.
+
+    >>> points = torch.tensor([[0.0], [1.0], [10.0], [11.0]])
+    >>> table = ClusteredEmbedding(4, 1, max_clusters=2)
+    >>> fit = KMeansFit(table, LevelsConfig())
+    >>> fit.grow(SharedQuadratics(torch.tensor([1.0, 3, 1, 1]), torch.eye(1), points))
+    >>> table(torch.arange(4)).flatten().tolist()
+    [0.75, 0.75, 10.5, 10.5]
+    """
+
+    def __init__(
+        self,
+        table: ClusteredEmbedding | LevelledEmbedding,
+        config: LevelsConfig,
+        seed: int = 0,
+        *,
+        weighted: bool = False,
+    ) -> None:
+        """With `weighted`, points count in k-means as much as their members weigh."""
+        if config.non_negative:
+            raise CelrecError("non_negative: rows of k-means may be negative; take codes 'cel'")
+        self.table, self.config = table, config
+        self._seed, self._weighted = seed, weighted
+        self._levels, self._columns = _levels(table), _columns(table)
+
+    @torch.no_grad()
+    def grow(self, members: MemberSource) -> None:
+        """Codes by k-means of the points of the members, and rows for them."""
+        known = _shared(members, self.table.num_embeddings)
+        left = known.points.clone()
+        weights = known.weight if self._weighted else torch.ones_like(known.weight)
+        for level, columns in zip(self._levels, self._columns, strict=True):
+            centroids = self._centroids(left[:, columns], weights, level.max_clusters)
+            codes, _ = nearest(left[:, columns], centroids)
+            used, labels = torch.unique(codes, return_inverse=True)
+            level.start_from(labels)
+            level.weight[: len(used)] = centroids[used].to(level.weight)
+            left[:, columns] -= centroids[used][labels]
+        self.refine(members, self.config.refine)
+
+    @torch.no_grad()
+    def refine(self, members: MemberSource, sweeps: int) -> None:
+        """Solve for the rows of each level in turn."""
+        known = _shared(members, self.table.num_embeddings)
+        ids = torch.arange(self.table.num_embeddings)
+        for _ in range(sweeps):
+            for level, columns in zip(self._levels, self._columns, strict=True):
+                others = self.table.vectors(ids).to(known.points)
+                others[:, columns] -= level.vectors(ids)
+                matrices, right = known.beside(others, columns).sums(
+                    level.row_of(ids), level.num_clusters
+                )
+                rows = torch.linalg.solve(matrices, right)
+                level.weight[: level.num_clusters] = rows.to(level.weight)
+        for level in self._levels:
+            choose_unseen(level)
+
+    def _centroids(self, points: Tensor, weights: Tensor, count: int) -> Tensor:
+        generator = torch.Generator().manual_seed(self._seed)
+        found = [k_means(points, count, generator, weights=weights) for _ in range(_RESTARTS)]
+        errors = [float(weights @ nearest(points, one)[1]) for one in found]
+        return found[errors.index(min(errors))]
