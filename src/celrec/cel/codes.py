@@ -1,4 +1,4 @@
-"""Codes of ids for levels of rows where all ids have one curvature: found jointly, or by k-means."""
+"""Codes of ids where all have one curvature: found for all levels jointly, or by k-means."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from celrec.errors import CelrecError
 
 _RESTARTS = 3  # of k-means, from other points
 _BEAM = 8  # codes of the first levels that are kept while those of further ones are tried
+_TRIED = 512  # codes of the first levels times rows of the next, at most
 _LLOYD = 8  # steps for the first rows of a level
 _RIDGE = 1e-3  # of the mean weight of a row: rows of levels are determined up to constants
 _MOST_ROWS = 1536  # of all levels, that are solved for at once
@@ -130,7 +131,10 @@ class AdditiveFit:
         for number, rows in enumerate(self._rows):
             errors = left.square().sum(2)[:, :, None] + rows.square().sum(1) - 2 * left @ rows.T
             errors = errors.flatten(1)
-            kept = 1 if number == len(self._rows) - 1 else min(_BEAM, errors.shape[1])
+            kept = 1  # of the last level; of others as many as the next one can try
+            if number < len(self._rows) - 1:
+                most = max(_TRIED // len(self._rows[number + 1]), 1)
+                kept = min(_BEAM, most, errors.shape[1])
             best = errors.topk(kept, largest=False).indices
             origin, code = best // len(rows), best % len(rows)
             earlier = codes.gather(1, origin[:, :, None].expand(-1, -1, codes.shape[2]))

@@ -23,6 +23,7 @@ _BIASES = (0, 4, 16, 64, 256)
 _K_MEANS = ("k-means", "weighted-k-means")
 _LEVELS = 16  # at most: more do not lower the error where memory is plentiful
 _CLUSTERS = 2048  # of one level, at most
+_CLIMBS = 2  # from starts of different ranks
 _LEAST_GAIN = 1e-5  # of squared errors, below which a setting is as good as another
 
 
@@ -39,16 +40,6 @@ def parse_budget(text: str | int, ids: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """What validation data chose for a budget."""
-
-    candidate: Candidate
-    size: int
-    """Bytes of both tables."""
-    valid_loss: float
-
-
-@dataclass(frozen=True, slots=True)
 class Settings:
     """What is chosen apart from the number of levels, which a budget determines."""
 
@@ -60,13 +51,25 @@ class Settings:
     codes: str = "joint"
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What validation data chose for a budget."""
+
+    candidate: Candidate
+    size: int
+    """Bytes of both tables."""
+    valid_loss: float
+    settings: Settings | None = None
+    """None for methods with a row for each id."""
+
+
 class BudgetSearch:
     """Chooses among compressions of one full fit, by their errors on validation data.
 
-    For each of some settings, the levels are as many as the bytes allow. The search starts from
-    a few settings, and from those of the budget before; then one setting after the other is
-    changed as long as the error falls. What was evaluated once is known afterwards, so that
-    searches for several budgets share their work.
+    For each of some settings, the levels are as many as the bytes allow. The search goes on from
+    the best of a few settings: one after the other is changed as long as the error falls.
+    What was evaluated once is known afterwards, so that searches for several budgets share
+    their work.
     """
 
     def __init__(
@@ -82,15 +85,24 @@ class BudgetSearch:
         self._ranks = [one for one in _RANKS if one < rank] + [rank]
         self._target = torch.tensor(valid.target)
         self._losses: dict[Candidate, float] = {}
-        self._last: dict[str, Settings] = {}
 
-    def best(self, budget: int, method: str = "cel") -> Choice:
-        """The candidate of a method with the lowest error within a budget in bytes."""
+    def best(self, budget: int, method: str = "cel", start: Settings | None = None) -> Choice:
+        """The candidate of a method with the lowest error within a budget in bytes.
+
+        `start` are settings to begin with, such as those chosen for another budget.
+        """
         if method in ROUNDED:
             return self._choose(budget, self._rounded(budget, method), method)
-        last = self._last.get(method)
-        starts = self._starts(method) + ([] if last is None else [last])
-        settings = min(starts, key=lambda start: self._loss_of(start, budget, method))
+        starts = ([] if start is None else [start]) + self._starts(method)
+        starts.sort(key=lambda one: self._loss_of(one, budget, method))
+        firsts = {one.rank: one for one in reversed(starts)}  # the best of each rank
+        climbed = [self._climb(firsts[rank], budget, method) for rank in [*firsts][-_CLIMBS:]]
+        settings = min(climbed, key=lambda one: self._loss_of(one, budget, method))
+        found = self._filled(settings, budget, method)
+        return self._choose(budget, [] if found is None else [found], method, settings)
+
+    def _climb(self, settings: Settings, budget: int, method: str) -> Settings:
+        """Change one setting after the other to a neighbouring value while the error falls."""
         best, moved = self._loss_of(settings, budget, method), True
         while moved:
             moved = False
@@ -101,9 +113,7 @@ class BudgetSearch:
                     loss = self._loss_of(changed, budget, method)
                     if loss < best - _LEAST_GAIN:
                         settings, best, moved = changed, loss, True
-        self._last[method] = settings
-        found = self._filled(settings, budget, method)
-        return self._choose(budget, [] if found is None else [found], method)
+        return settings
 
     def loss(self, candidate: Candidate) -> float:
         """The mean squared error of a candidate on validation data."""
@@ -113,7 +123,13 @@ class BudgetSearch:
             self._losses[candidate] = float(error.square().mean())
         return self._losses[candidate]
 
-    def _choose(self, budget: int, candidates: list[Candidate], method: str) -> Choice:
+    def _choose(
+        self,
+        budget: int,
+        candidates: list[Candidate],
+        method: str,
+        settings: Settings | None = None,
+    ) -> Choice:
         users, items = self._log.num_users, self._log.num_items
         if not candidates:
             raise CelrecError(
@@ -122,7 +138,7 @@ class BudgetSearch:
             )
         losses = {one: self.loss(one) for one in candidates}
         best = min(losses, key=lambda one: losses[one])
-        return Choice(best, best.size(users, items), losses[best])
+        return Choice(best, best.size(users, items), losses[best], settings)
 
     def _loss_of(self, settings: Settings, budget: int, method: str) -> float:
         candidate = self._filled(settings, budget, method)

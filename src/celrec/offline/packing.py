@@ -41,7 +41,7 @@ class Candidate:
 
     >>> two = Levels(rows=16, number=2)
     >>> Candidate("cel", rank=8, users=two, items=two).size(1000, 500)
-    2124
+    2110
     """
 
     method: str
