@@ -11,7 +11,7 @@ import typer
 from typer.exceptions import TyperException
 
 import celrec
-from celrec.cli import data, online, recommend, reproduce, runs, train
+from celrec.cli import data, frontier, online, recommend, reproduce, runs, train
 from celrec.cli.terminal import Interruption
 from celrec.errors import CelrecError
 
@@ -31,6 +31,7 @@ app.add_typer(data.app, name="data")
 app.command()(train.train)
 app.command()(online.online)
 app.command()(train.compare)
+app.command()(frontier.frontier)
 app.command()(train.models)
 app.command()(train.embeddings)
 app.command()(reproduce.reproduce)
