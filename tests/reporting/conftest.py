@@ -21,6 +21,8 @@ NETWORK = ["--no-features", "--loss", "cross-entropy", "--positive", "3"]
 KINDS = {
     "cel": ["--fold", "1/5"],
     "users": ["--side", "users"],
+    "data-driven": ["--side", "users", "--preset", "least-squares"],
+    "levels": ["--levels", "2"],
     "both": ["--side", "both", "--seed", "3"],
     "mf": ["--model", "mf"],
     "auto": ["--compression", "auto"],

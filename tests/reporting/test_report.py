@@ -17,7 +17,7 @@ from tests.inference.small_models import small_log, small_model
 from tests.reporting.conftest import KINDS
 from tests.reporting.written import written
 
-CLUSTERED = set(KINDS) - {"modulo", "ae", "full", "all"}
+CLUSTERED = set(KINDS) - {"levels", "modulo", "ae", "full", "all"}
 EVIL = "<script>document.title='evil'</script>\"'&"
 
 
@@ -36,7 +36,8 @@ def test_every_kind_of_run_has_a_page(runs, parse, tmp_path, kind):
     explorers = [one for one in page.all("div") if one.get("class") == "explorer"]
     assert bool(explorers) == (kind in CLUSTERED)
     if kind not in CLUSTERED:
-        assert "No table is clustered" in page.text
+        assert ("No table is clustered" in page.text) == (kind != "levels")
+        assert ("sums of rows of 2 levels" in page.text) == (kind == "levels")
 
 
 def test_each_level_has_a_tree_and_a_listing(parse, tmp_path):
@@ -78,7 +79,9 @@ def test_bytes_in_the_page_are_those_of_the_tables(runs, parse, tmp_path):
     items = load_run(folder).model.items
     memory = items.memory()
     full = FullEmbedding(items.num_embeddings, items.embedding_dim).memory().total
-    for number in (memory.table, memory.index, memory.total, items.memory(training=True).total):
+    training = json.loads((folder / "result.json").read_text())["training_bytes"]["items"]
+    assert training > full  # the full fit is there while it is compressed
+    for number in (memory.table, memory.index, memory.total, training):
         assert str(number) in page.data
     assert str(full) in page.data
     assert repr(full / memory.total) in page.data
@@ -113,17 +116,37 @@ def test_a_run_for_ranking_is_compared_with_popularity(runs, parse, tmp_path):
 
 
 def test_splits_and_moves_are_in_the_learning_curve(runs, parse, tmp_path):
-    page = parse(written(runs("users"), out=tmp_path / "page.html", reference=False).path)
+    page = parse(written(runs("data-driven"), out=tmp_path / "page.html", reference=False).path)
     text = page.text
     assert "clusters were split" in text
     assert "Rows and clusters" in text
-    judged = pl.read_parquet(runs("users") / "judgements.parquet")
+    judged = pl.read_parquet(runs("data-driven") / "judgements.parquet")
     assert judged.get_column("user_clusters").max() == 4
     assert repr(judged.get_column("valid_loss").min()) in page.data
 
 
+@pytest.mark.parametrize(
+    ("kind", "sides", "headline"),
+    [
+        ("users", "4 rows of users", "CEL: 40 users on 4 rows"),
+        ("levels", "4 rows of items in 2 levels", "CEL: 50 items on 4 rows in 2 levels"),
+    ],
+)
+def test_a_fit_that_is_compressed_has_a_curve_and_the_compression_words(
+    runs, parse, tmp_path, kind, sides, headline
+):
+    text = parse(written(runs(kind), out=tmp_path / "page.html", reference=False).path).text
+    records = pl.read_parquet(runs(kind) / "judgements.parquet")
+    (loss,) = records.filter(pl.col("stage") == "compress").get_column("valid_loss")
+    assert "The fit that is compressed: loss by step" in text
+    assert "clusters were split" not in text
+    assert f"Its predictions are compressed to {sides}; validation loss {loss:.4f}." in text
+    assert headline in text
+    assert "from a fit with a row for each id" in text
+
+
 def test_judgements_of_an_earlier_version_can_still_be_read(copied, parse):
-    folder = copied("users")
+    folder = copied("data-driven")
     path = folder / "judgements.parquet"
     pl.read_parquet(path).drop("user_clusters").write_parquet(path)
     assert "loss by step" in parse(written(folder, reference=False).path).text

@@ -62,7 +62,8 @@ def show_comparison(data: str, plan: Plan, rows: Sequence[ComparisonRow]) -> Non
     console = Console(highlight=False)
     console.width = max(console.width, _WIDTH)
     folds = max(one.folds for one in rows)
-    title = f"{plan.model} on {escape(data)}, {plan.side} compressed, {folds} test part(s)"
+    levels = f", {plan.levels} levels of CEL" if plan.levels > 1 else ""
+    title = f"{plan.model} on {escape(data)}, {plan.side} compressed{levels}, {folds} test part(s)"
     console.print(f"[bold]{title}[/]")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for header in ("compression", "embedding", "ticks"):

@@ -24,6 +24,7 @@ from celrec.cli.terminal import Interruption, facts_table, progress_bar
 from celrec.config.plan import Plan
 from celrec.evaluation.prequential import Measured, Prequential, Window
 from celrec.offline.checkpoint import Checkpoint
+from celrec.offline.fitting import COMPRESS, FINISH
 from celrec.offline.solver import ValidationRecord, Watcher
 from celrec.runs.online_run import OnlineRun
 
@@ -49,21 +50,27 @@ def training_progress(plan: Plan, *, shown: bool = True) -> Iterator[Watcher]:
         def watch(stage: str, record: ValidationRecord) -> None:
             bar.update(
                 task,
-                completed=record.step,
+                completed=record.step or _steps(plan, stage),
                 total=_steps(plan, stage),
-                description=(
-                    f"{stage}: step {record.step:,}  clusters {record.clusters:,}  "
-                    f"train {record.train_loss:.4f}  {_valid(record)}"
-                    f"moved {record.moved:,}"
-                ),
+                description=_progress(plan, stage, record),
             )
 
         yield watch
 
 
+def _progress(plan: Plan, stage: str, record: ValidationRecord) -> str:
+    if stage.startswith(COMPRESS.name):
+        return f"{stage}: rows {record.clusters:,}  {_valid(record)}"
+    words = f"{stage}: step {record.step:,}  "
+    losses = f"train {record.train_loss:.4f}  {_valid(record)}"
+    if (plan.pretraining or plan).full_fit is not None and not stage.startswith(FINISH.name):
+        return words + losses
+    return f"{words}clusters {record.clusters:,}  {losses}moved {record.moved:,}"
+
+
 def _steps(plan: Plan, stage: str) -> int:
     how = (plan.pretraining or plan).settings()
-    if stage.startswith("finish"):
+    if stage.startswith(FINISH.name):
         return plan.settings().schedule.steps
     return (how.personal if stage.startswith("personalise") else how.schedule).steps
 
@@ -80,7 +87,8 @@ def show_result(
     test, size = result["test"], result["bytes"]
     table.add_row("data", escape(data))
     table.add_row("why so", escape(picked))
-    table.add_row("model", f"{plan.model}, {plan.side} compressed with {plan.embedding}")
+    levels = f" in {plan.levels} levels" if plan.levels > 1 else ""
+    table.add_row("model", f"{plan.model}, {plan.side} compressed with {plan.embedding}{levels}")
     table.add_row("rows of items", f"{result['clusters']:,}, after {result['steps']:,} steps")
     valid = _error(next(iter(result["valid"].values())), "without data")
     if plan.loss == "squared-error" and not plan.only_positive:

@@ -278,7 +278,8 @@ def _clustered(
     if given is not None:
         start = given
     elif side in ("users", "items"):
-        start = starting_clusters(plan.start or "one", log, side, plan.seed)
+        name = "one" if plan.start is None else plan.start
+        start = starting_clusters(name, log, side, plan.seed)
     else:
         start = np.zeros(ids, np.int64)
     count = int(start.max()) + 1

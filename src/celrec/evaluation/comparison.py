@@ -159,8 +159,10 @@ class Comparison:
         """What is compared."""
         for embedding in dict.fromkeys(embeddings):
             several = compressions if find_method(embedding).compressed else ["100%"]
+            levels = plan.levels if embedding == "cel" else 1  # others have no levels
             self.plans += [
-                replace(plan, embedding=embedding, compression=c) for c in dict.fromkeys(several)
+                replace(plan, embedding=embedding, compression=size, levels=levels)
+                for size in dict.fromkeys(several)
             ]
         self._folds = list(dict.fromkeys(folds))
         # A plan may have learned to say more since older cells were written.

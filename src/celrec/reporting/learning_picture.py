@@ -192,15 +192,20 @@ def _near(losses: Iterable[float]) -> list[float]:
 
 _STAGES = {
     "choose": "Rows and clusters",
+    "compress": "Compression",
     "personalise": "Rows of their own",
     "finish": "The network, on rows and clusters of a factorisation",
 }
 
 
 def stage_words(name: str, records: Records, run: Run) -> dict[str, Any]:
-    """A stage for the page: a picture, its legend, and its numbers."""
+    """A stage for the page: a picture, its legend, and its numbers; words for compression."""
     plan = run.plan
-    sides = compressed_sides(run) if plan.clustered or plan.online else []
+    title, sides = _STAGES.get(name, name), []
+    if name == "choose" and (plan.pretraining or plan).full_fit is not None:
+        title = "The fit that is compressed"
+    elif plan.clustered or plan.online:
+        sides = compressed_sides(run)
     if not any(clusters_of(one, sides) for one in records):
         sides = []
     best = best_of(records)
@@ -228,9 +233,24 @@ def stage_words(name: str, records: Records, run: Run) -> dict[str, Any]:
     if any(one.moved for one in records):
         legend.append(("moved", "ids that moved to another cluster"))
     return {
-        "name": _STAGES.get(name, name),
+        "name": title,
+        "words": _compression(records[-1], run) if name == "compress" else "",
         "picture": learning_picture(records, sides if splits else []),
         "legend": legend,
         "rows": rows,
         "splits": splits,
     }
+
+
+def _compression(record: ValidationRecord, run: Run) -> str:
+    """What the tables were compressed to, and the validation loss with them."""
+    counts = {"items": record.clusters, "users": record.user_clusters}
+    parts = [
+        f"{whole(counts[side])} rows of {side}" for side in compressed_sides(run) if side in counts
+    ]
+    words = f"Its predictions are compressed to {' and '.join(parts) or 'the tables of this model'}"
+    if run.plan.levels > 1:
+        words += f" in {run.plan.levels} levels"
+    if math.isfinite(record.valid_loss):
+        words += f"; validation loss {figure(record.valid_loss)}"
+    return f"{words}."

@@ -8,7 +8,7 @@ import math
 from markupsafe import Markup
 
 from celrec.config.options import SIDES
-from celrec.config.plan import FULL_START, LITE, Plan
+from celrec.config.plan import FULL_START, LITE, WARM_START, Plan
 from celrec.embeddings.registry import find_method
 from celrec.runs.run_folder import Run
 
@@ -128,7 +128,11 @@ def headline(run: Run) -> str:
         f"{whole(len(run.tables[side]))} {side} on {whole(tables[side].num_rows)} rows"
         for side in sides
     ]
-    return f"{method_name(run.plan)}: {', '.join(parts)}"
+    return f"{method_name(run.plan)}: {', '.join(parts)}{_levels(run.plan)}"
+
+
+def _levels(plan: Plan) -> str:
+    return f" in {plan.levels} levels" if plan.levels > 1 else ""
 
 
 def plan_words(run: Run) -> list[tuple[str, str]]:
@@ -182,7 +186,7 @@ def _compression(run: Run) -> str:
     size = size.replace("%", " % of the ids") if size.endswith("%") else size
     size = f"{size} rows" if size.isdecimal() else size
     each = " each" if len(sides) > 1 and size.endswith("rows") else ""
-    return f"{' and '.join(sides)}: {size}{each}"
+    return f"{' and '.join(sides)}: {size}{each}{_levels(run.plan)}"
 
 
 def _loss(plan: Plan) -> str:
@@ -220,9 +224,11 @@ def _start(plan: Plan) -> str:
     if not plan.clustered:
         return ""
     chosen = plan.start or ("one" if plan.full_fit is None else FULL_START)
-    start = {"one": "one for all", FULL_START: "from a fit with a row for each id"}.get(
-        chosen, chosen
-    )
+    start = {
+        "one": "one for all",
+        FULL_START: "from a fit with a row for each id",
+        WARM_START: "from a fit with rows for the warmest ids",
+    }.get(chosen, chosen)
     return f"{start}, kept to the end" if plan.frozen else start
 
 
