@@ -125,7 +125,7 @@ def _starts(data: str) -> Iterator[Entry]:
     for solver in PRESETS:
         usual = plain(data, solver)
         for clusters in _STARTS:
-            start = "one" if clusters == 1 else f"random:{clusters}"
+            start = None if clusters == 1 else f"random:{clusters}"
             trial = replace(usual, plan=replace(usual.plan, start=start))
             yield Entry(f"M₀ = {clusters}, {solver}", data, trial, None, usual)
 
@@ -166,8 +166,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         reference=_PERSONAL,
         notes=(
             "Gradient descent is the paper's loop to the letter (preset `paper`), and the paper's "
-            "numbers, of Tables 7 and 2, stand beside it; least squares is the default of this "
-            "library. The strength of the penalties is chosen for each row and log.",
+            "numbers, of Tables 7 and 2, stand beside it; least squares is the preset "
+            "`least-squares` of this library. The strength of the penalties is chosen for each row and log.",
             "CEL has 1 % of the rows, and is then personalised: each item has its own row.",
         ),
     ),

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from celrec.config.plan import Plan
 from celrec.data.interactions import Interactions
 from celrec.data.split import Split
 from celrec.offline.fitting import Fit
 from reproduce.drawing import draw_means, drawing
 from reproduce.fold_mean import FoldMean
 from reproduce.report import ResultTable
-from reproduce.trial import Trial
+from reproduce.trial import Trial, trial_plan
 from reproduce.trial_figure import Found, TrialFigure
 from reproduce.trial_table import Entry
 
@@ -135,12 +134,12 @@ def _mse(of_folds: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
 
 
 def _entries(data: str, size: str, paper: Mapping[str, float]) -> list[Entry]:
-    cel = Plan(compression=size)
+    cel = trial_plan(compression=size)
     plans = {
         _NONE: cel,
-        _ALL: Plan(compression=size, personalise="all"),
-        _WARM: Plan(compression=size, personalise="20"),
-        _PREHASH: Plan(embedding="prehash", compression=size),
+        _ALL: trial_plan(compression=size, personalise="all"),
+        _WARM: trial_plan(compression=size, personalise="20"),
+        _PREHASH: trial_plan(embedding="prehash", compression=size),
     }
     tuned = dict.fromkeys((_NONE, _ALL, _WARM), cel) | {_PREHASH: plans[_PREHASH]}
     return [

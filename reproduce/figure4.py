@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from celrec.config.plan import Plan
 from reproduce.drawing import draw_means, drawing
 from reproduce.fold_mean import FoldMean
 from reproduce.report import ResultTable
-from reproduce.trial import Trial
+from reproduce.trial import Trial, trial_plan
 from reproduce.trial_figure import Found, TrialFigure
 from reproduce.trial_table import Entry
 
@@ -89,7 +88,7 @@ def _entries(data: str, ratios: Sequence[float]) -> list[Entry]:
 
 def _trial(data: str, variant: str, ratio: float, personalise: str = "none") -> Trial:
     """One that has all its clusters: it is judged only when they are there."""
-    plan = Plan(compression=f"{ratio:g}%", personalise=personalise)
+    plan = trial_plan(compression=f"{ratio:g}%", personalise=personalise)
     return Trial(data, plan, variant=variant, change={"schedule.validate_growing": False})
 
 

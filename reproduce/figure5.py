@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from celrec.config.plan import Plan
 from celrec.data.split import Split
 from celrec.evaluation.cluster_diagnostics import ClusterDiagnostics
 from celrec.offline.fitting import Fit
@@ -18,7 +17,7 @@ from reproduce.drawing import COLOURS, drawing
 from reproduce.film_clusters import clusters_of, describe_clusters
 from reproduce.fold_mean import FoldMean
 from reproduce.report import ResultTable
-from reproduce.trial import Trial
+from reproduce.trial import Trial, trial_plan
 from reproduce.trial_figure import Found, TrialFigure
 from reproduce.trial_table import Entry
 
@@ -176,7 +175,9 @@ def _measures_table(found: Found) -> ResultTable:
 
 def _entries(data: str) -> list[Entry]:
     return [
-        Entry(row, f"{data} {_ROWS} rows", Trial(data, Plan(embedding=name, compression=_ROWS)))
+        Entry(
+            row, f"{data} {_ROWS} rows", Trial(data, trial_plan(embedding=name, compression=_ROWS))
+        )
         for row, name in _METHODS.items()
     ]
 

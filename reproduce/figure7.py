@@ -28,10 +28,10 @@ from reproduce.trial_figure import QUICK
 _LOOPS = {
     "paper": "to the letter",
     "descent": "tuned descent",
-    "default": "least squares",
+    "least-squares": "least squares",
 }
 """Presets, and what they are called here."""
-_LOOK_EVERY = {"paper": 20, "descent": 20, "default": 1}
+_LOOK_EVERY = {"paper": 20, "descent": 20, "least-squares": 1}
 _COLOURS = ("#fd8d3c", "#cc4c78", "#7e03a8", "#0d0887")  # darker as there are more rows
 _STYLES = (":", "-.", "--", "-")
 _NOTES = (
@@ -39,7 +39,7 @@ _NOTES = (
     "least squares 32. Rows that are scattered so that clusters are identifiable lie outside.",
     "The paper: in the end all rows lie outside, and sooner at larger ratios.",
     "To the letter: what the paper says (preset paper), 2,000 steps. Tuned descent: the best "
-    "setting of its loop (preset descent), 4,000 steps. Least squares: the default here, 300 "
+    "setting of its loop (preset descent), 4,000 steps. Least squares: preset least-squares, 300 "
     "sweeps. All on the first fold, to the last step even where validation data would have ended "
     "training before.",
 )
@@ -139,7 +139,7 @@ class Figure7(Experiment):
                 of_log[0].set_ylabel("rows outside [%]")
                 for told, axes in zip(_LOOPS.values(), of_log, strict=True):
                     axes.set_title(f"{data}, {told}")
-                    axes.set_xlabel("step" if told != _LOOPS["default"] else "sweep")
+                    axes.set_xlabel("step" if told != _LOOPS["least-squares"] else "sweep")
                     axes.set_ylim(-3, 103)
             lines = [labelled[place] for place in sorted(labelled)]
             figure.legend(

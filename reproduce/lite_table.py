@@ -8,14 +8,13 @@ from typing import Any
 
 import torch
 
-from celrec.config.plan import Plan
 from celrec.data.split import Split
 from celrec.embeddings.posterior import IMPOSSIBLE, PosteriorEmbedding
 from celrec.evaluation.comparison import measure
 from celrec.offline.fitting import Fit
 from reproduce.ablations import ROWS
 from reproduce.experiment import Cell
-from reproduce.trial import Trial
+from reproduce.trial import Trial, trial_plan
 from reproduce.trial_table import Entry, TrialTable
 
 MIXTURES, BEST_ROW, THEIRS = "Mixtures of rows", "The best row alone", "The paper's loop"
@@ -82,7 +81,9 @@ class LiteTable(TrialTable):
 
 
 def _entries(data: str) -> list[Entry]:
-    mixtures = Trial(data, Plan(model="nmf", embedding="cel-lite", compression=ROWS[data]["1 %"]))
+    mixtures = Trial(
+        data, trial_plan(model="nmf", embedding="cel-lite", compression=ROWS[data]["1 %"])
+    )
     theirs = replace(mixtures, plan=replace(mixtures.plan, preset="paper"))
     return [
         *(Entry(row, data, mixtures, None, mixtures) for row in (MIXTURES, BEST_ROW)),

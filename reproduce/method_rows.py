@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from celrec.config.plan import Plan
-from reproduce.trial import Trial
+from reproduce.trial import Trial, trial_plan
 from reproduce.trial_table import Entry
 
 
@@ -66,11 +66,11 @@ def method_entries(
         columns: dict[str, Plan] = {}
         if row.whole is not None:
             told = {"model": model, "compression": middle, **row.whole}
-            columns["100 %"] = Plan(**told)
+            columns["100 %"] = trial_plan(**told)
         if row.embedding is not None:
             for name, size in sizes.items():
                 told = {"model": model, "compression": size, **row.sized}
-                columns[name] = Plan(embedding=row.embedding, **told)
+                columns[name] = trial_plan(embedding=row.embedding, **told)
         for name, plan in columns.items():
             trial = Trial(data, plan)
             for setting, value in (settings or {}).get(row.label, {}).items():

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from celrec.config.plan import Plan
 from reproduce.ablations import plain
-from reproduce.trial import Trial
+from reproduce.trial import Trial, trial_plan
 from reproduce.trial_table import Entry, TrialTable
 
 _PAPER = {
@@ -26,11 +25,11 @@ def _entries(
     entries = []
     for place, size in enumerate(sizes):
         plans = {
-            "By genre": Plan(compression=size, start="genres", frozen=True),
-            "By mean rating": Plan(compression=size, start=f"ratings:{size}", frozen=True),
-            "By genre, then CEL": Plan(compression=size, start="genres"),
-            "By mean rating, then CEL": Plan(compression=size, start=f"ratings:{genres}"),
-            "CEL": Plan(compression=size),
+            "By genre": trial_plan(compression=size, start="genres", frozen=True),
+            "By mean rating": trial_plan(compression=size, start=f"ratings:{size}", frozen=True),
+            "By genre, then CEL": trial_plan(compression=size, start="genres"),
+            "By mean rating, then CEL": trial_plan(compression=size, start=f"ratings:{genres}"),
+            "CEL": trial_plan(compression=size),
         }
         if size != genres:
             del plans["By genre"]  # there are no more

@@ -52,7 +52,7 @@ def _plan(usual: Plan, data: str, row: str, column: str) -> Plan:
     return replace(
         usual,
         compression=size,
-        start="one" if row == "CEL" else f"random:{size}",
+        start=None if row == "CEL" else f"random:{size}",
         personalise="all" if whole else "none",
     )
 

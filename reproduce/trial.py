@@ -10,12 +10,14 @@ from functools import lru_cache, reduce
 from typing import Any
 
 from celrec.config.offline import OfflineConfig, Schedule
-from celrec.config.plan import Plan
+from celrec.config.options import default
+from celrec.config.plan import LITE, Plan
 from celrec.data.datasets.library import load_dataset
 from celrec.data.interactions import Interactions
 from celrec.data.split import Split, dense, sparse
 from celrec.errors import CelrecError, DivergedError
 from celrec.evaluation.comparison import outcome
+from celrec.models.registry import FACTORISATIONS
 from celrec.offline.fitting import Fit, fit, validate
 
 VARIANTS: dict[str, Callable[[Interactions], Interactions]] = {
@@ -28,13 +30,28 @@ _QUICK = 8  # how many times fewer steps there are when it is to be quick
 _FEWEST = 4  # where there are few already, as in passes over a stream, one would tell nothing
 
 
+def trial_plan(**options: Any) -> Plan:
+    """A plan whose clusters learn from the data themselves, as the paper's do.
+
+    A factorisation that is not learned online is fitted by least squares, unless `options` say
+    otherwise. With preset `default`, its tables are compressed from a full fit instead.
+
+    >>> trial_plan().preset, trial_plan(model="din").preset, trial_plan(embedding="cel-lite").preset
+    ('least-squares', 'default', 'default')
+    """
+    learned = options.get("embedding") == LITE
+    factorised = options.get("model", default("model")) in FACTORISATIONS
+    preset = "least-squares" if factorised and not learned else default("preset")
+    return Plan(**{"preset": preset, **options})
+
+
 @dataclass(frozen=True, slots=True)
 class Trial:
     """A plan, the data it is for, and settings that the plan has no name for.
 
     `change` has dotted names: `{"schedule.split_every": 0}`. What is quick takes fewer steps.
 
-    >>> trial = Trial("ml-100k", Plan(embedding="modulo"), change={"schedule.steps": 10})
+    >>> trial = Trial("ml-100k", trial_plan(embedding="modulo"), change={"schedule.steps": 10})
     >>> Trial.of(trial.cell()) == trial
     True
     >>> trial.changed(OfflineConfig()).schedule.steps
@@ -57,7 +74,7 @@ class Trial:
 
         So what is trained in the same way is the same cell, whatever it is told.
         """
-        plain = Plan(model=self.plan.model, embedding=self.plan.embedding)
+        plain = trial_plan(model=self.plan.model, embedding=self.plan.embedding)
         told = asdict(self.plan)
         usual = asdict(plain) | {"model": None, "embedding": None}
         plan = {name: value for name, value in told.items() if value != usual[name]}
@@ -73,7 +90,7 @@ class Trial:
     @classmethod
     def of(cls, cell: Mapping[str, Any]) -> Trial:
         """What `cell` told."""
-        return cls(**{**cell, "plan": Plan(**cell["plan"])})
+        return cls(**{**cell, "plan": trial_plan(**cell["plan"])})
 
     def changed(self, how: OfflineConfig) -> OfflineConfig:
         """Other settings of those of a preset."""

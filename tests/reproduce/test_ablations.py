@@ -13,7 +13,7 @@ def test_ratios_are_of_the_films_that_the_paper_counts():
 def test_the_plain_trial_has_nothing_ablated():
     trial = plain("ml-100k", DESCENT)
     assert (trial.plan.compression, trial.plan.preset, trial.change) == ("17", "paper", {})
-    assert plain("ml-1m").plan.preset == "default"
+    assert plain("ml-1m").plan.preset == "least-squares"
     assert plain("ml-1m", LEAST_SQUARES, "din").plan.model == "din"
 
 

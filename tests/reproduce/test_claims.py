@@ -18,7 +18,7 @@ def test_starts_differ_in_nothing_else():
     assert len(entries) == 16
     one = entries["M₀ = 1, least squares", "ml-1m"].trial
     ten = entries["M₀ = 10, least squares", "ml-1m"].trial
-    assert (one.plan.start, ten.plan.start) == ("one", "random:10")
+    assert (one.plan.start, ten.plan.start) == (None, "random:10")
     assert one == ten.having("plan.start", "one")
     for (row, column), entry in entries.items():
         solver = row.partition(", ")[2]
@@ -34,8 +34,8 @@ def test_a_full_table_and_clusters_have_the_same_solver_and_their_own_penalties(
         assert entry.trial.data == column
         assert entry.tuned == entry.trial
         assert (plan.embedding, plan.personalise) == (("full", "none") if full else ("cel", "all"))
-        assert plan.preset == ("paper" if solver == "gradient descent" else "default")
-        assert (entry.paper is None) == (plan.preset == "default")
+        assert plan.preset == ("paper" if solver == "gradient descent" else "least-squares")
+        assert (entry.paper is None) == (plan.preset == "least-squares")
     assert entries["Full table, gradient descent", "ml-1m"].paper == 0.8357
     assert entries["CEL, gradient descent", "ml-100k"].paper == 0.8602
 

@@ -64,7 +64,7 @@ def test_what_is_not_there_is_left_out(monkeypatch):
 
 
 @pytest.mark.usefixtures("small_log")
-@pytest.mark.parametrize("preset", ["default", "paper"])
+@pytest.mark.parametrize("preset", ["least-squares", "paper"])
 def test_it_is_looked_at_until_the_last_step(preset):
     line = figure7._Line("ml-100k", preset, "0.5 %")
     cell = line.trial(quick=True).cell()
@@ -105,7 +105,7 @@ def test_a_part_is_drawn_too_and_nothing_is_no_error(tmp_path):
         FIGURE,
         lambda t: (
             made_up(t)
-            if t.plan.preset == "default"
+            if t.plan.preset == "least-squares"
             else {"steps": [], "rows": [], "outside": [], "diverged": "at once"}
         ),
         quick=True,

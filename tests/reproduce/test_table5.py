@@ -49,5 +49,5 @@ def test_cel_goes_on_from_as_many_clusters_as_there_are_genres(row):
 def test_cel_alone_begins_with_one_cluster():
     entry = by_place(TABLE)["CEL", "ml-1m, 40 rows"]
     assert entry.trial == entry.tuned
-    assert entry.trial.plan.start == "one"
+    assert entry.trial.plan.start is None
     assert settings(entry).schedule.split_every == 1

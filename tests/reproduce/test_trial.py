@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from celrec import CelrecError, Plan, Planted, Split, fit
 from celrec.config.offline import DescentConfig, OfflineConfig, Schedule
 from reproduce import trial as module
-from reproduce.trial import Trial, serves
+from reproduce.trial import Trial, serves, trial_plan
 
 LOG = Planted(rows=3000, users=40, items=50, dim=3, item_clusters=4).interactions()
 
@@ -25,6 +25,9 @@ def small_log(monkeypatch):
     st.sampled_from(
         [
             Plan(),
+            Plan(levels=2),
+            trial_plan(),
+            trial_plan(start="random:4", model="mf"),
             Plan(embedding="modulo", compression="40", penalty=2.0),
             Plan(model="deepfm", loss="cross-entropy", positive=4.0, side="both"),
             Plan(embedding="cel-lite", model="mf", rate=3.0, seed=2),
@@ -41,6 +44,12 @@ def test_a_cell_tells_all_of_a_trial(plan, fold, change, quick, validated):
     assert again == trial
     assert again.cell() == trial.cell()
     assert trial.cell()["plan"]["model"] == plan.model
+
+
+def test_cells_name_a_preset_that_is_not_the_usual_one():
+    learned, compressed = (Trial("ml-1m", plan).cell()["plan"] for plan in (trial_plan(), Plan()))
+    assert learned == {"model": "nmf", "embedding": "cel"}
+    assert compressed == {**learned, "preset": "default"}
 
 
 def test_what_is_trained_in_the_same_way_is_the_same_cell():
