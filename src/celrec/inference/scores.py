@@ -5,9 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
+import torch
 import torch.nn.functional as F  # noqa: N812  (its name everywhere)
 from torch import Tensor
 
+from celrec.embeddings.levelled import LevelledEmbedding
 from celrec.recommender.batch import HISTORY, Batch
 from celrec.recommender.model import Model
 
@@ -49,6 +51,14 @@ class LinearScores(UserScores):
         """(users, items): s·v, without the constants of users."""
         vectors: Tensor = self._model.items(items)
         return self._slope @ vectors[:, : self._width].T
+
+    def of_levels(self, table: LevelledEmbedding) -> Tensor:
+        """(users, rows): the part of the score that each row of each level adds."""
+        products = [
+            self._slope[:, table.part_of(number)] @ level.weight[: level.num_clusters].T
+            for number, level in enumerate(table.clustered_levels)
+        ]
+        return torch.cat(products, 1)
 
     def predictions(self, scores: Tensor) -> Tensor:
         """Adds the constants of users and applies the link function of the loss."""

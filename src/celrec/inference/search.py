@@ -139,6 +139,52 @@ def by_label(labels: Ints, order: ShortInts, starts: Ints) -> ShortInts:
 
 
 @compiled
+def mark_seen(mark: ShortInts, seen: ShortInts, user: int) -> None:
+    """Note the items that a user has seen in the scratch space, unless it is empty."""
+    for item in seen:
+        if item < len(mark):
+            mark[item] = user + 1
+
+
+@compiled
+def take_members(
+    score: float,
+    start: int,
+    end: int,
+    members: ShortInts,
+    own: Floats,
+    rank: ShortInts,
+    mark: ShortInts,
+    user: int,
+    values: Doubles,
+    items: ShortInts,
+    size: int,
+) -> int:
+    """Put the members of a group that are good enough among the best of a user.
+
+    `start` and `end` are its places in `members`. `values` and `items` are a heap of `size` items;
+    returns how many it has then.
+    """
+    k, owned, marked = len(values), len(own) > 0, len(mark) > 0
+    floor = values[0] if size == k else -np.inf
+    for at in range(start, end):
+        item = members[at]
+        value = score + own[at] if owned else score
+        if not value >= floor or (size == k and value == floor and rank[item] > rank[items[0]]):
+            break  # the following members are not better
+        if marked and mark[item] == user + 1:
+            continue
+        if size < k:
+            _push(values, items, rank, size, value, item)
+            size += 1
+        else:
+            _sink(values, items, rank, k, value, item)
+        if size == k:
+            floor = values[0]
+    return size
+
+
+@compiled
 def choose(
     scores: Floats,
     starts: Ints,
@@ -159,45 +205,33 @@ def choose(
     `mark` is scratch space: per item, the last user who has seen it; empty if no user has seen any.
     """
     users, groups = scores.shape
-    k, owned, marked = best.shape[1], len(own) > 0, len(mark) > 0
+    k, owned = best.shape[1], len(own) > 0
     for user in range(users):
         row, values, items = scores[user], best[user], chosen[user]
-        if marked:
-            for at in range(seen_starts[user], seen_starts[user + 1]):
-                if seen[at] < len(mark):
-                    mark[seen[at]] = user + 1
+        mark_seen(mark, seen[seen_starts[user] : seen_starts[user + 1]], user)
         size = filled[user]
         floor = values[0] if size == k else -np.inf
         for begin in range(0, groups, _BLOCK):
-            end = min(begin + _BLOCK, groups)
+            stop = min(begin + _BLOCK, groups)
             # Branch-free: most blocks of groups have no winner any more.
             some = False
             if owned:
-                for group in range(begin, end):
+                for group in range(begin, stop):
                     some |= np.float64(row[group]) + own[starts[group]] >= floor
             else:
-                for group in range(begin, end):
+                for group in range(begin, stop):
                     some |= row[group] >= floor
             if not some:
                 continue
-            for group in range(begin, end):
-                score = np.float64(row[group])
-                for at in range(starts[group], starts[group + 1]):
-                    item = members[at]
-                    value = score + own[at] if owned else score
-                    if not value >= floor or (
-                        size == k and value == floor and rank[item] > rank[items[0]]
-                    ):
-                        break  # the following members are not better
-                    if marked and mark[item] == user + 1:
-                        continue
-                    if size < k:
-                        _push(values, items, rank, size, value, item)
-                        size += 1
-                    else:
-                        _sink(values, items, rank, k, value, item)
-                    if size == k:
-                        floor = values[0]
+            for group in range(begin, stop):
+                score, at, end = np.float64(row[group]), starts[group], starts[group + 1]
+                if not (score + own[at] if owned else score) >= floor:
+                    continue
+                size = take_members(
+                    score, at, end, members, own, rank, mark, user, values, items, size
+                )
+                if size == k:
+                    floor = values[0]
         filled[user] = size
 
 

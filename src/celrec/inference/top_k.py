@@ -14,6 +14,7 @@ from torch import Tensor
 from celrec.data.id_map import whole_numbers
 from celrec.data.seen_items import SeenItems
 from celrec.errors import CelrecError
+from celrec.inference.level_search import CodeTree, item_codes, search_levels, summed_items
 from celrec.inference.scores import CosineScores, LinearScores, NetworkScores, UserScores
 from celrec.inference.search import Best, ItemGroups, Skipped, search
 from celrec.recommender.batch import Batch
@@ -33,8 +34,10 @@ class TopK:
     """The k best items for users, and the k items most similar to an item.
 
     Items with equal rows, such as the members of a cluster, are scored once as a group; members
-    are visited only for groups that can win. Ties are broken by the higher `priority` (popularity
-    or recency, for example), then by the lower item number.
+    are visited only for groups that can win. Where vectors are sums of rows of several levels,
+    each row is scored once, and groups are searched by branch and bound over their codes. Ties are
+    broken by the higher `priority` (popularity or recency, for example), then by the lower item
+    number.
 
     The result is exact for dot products and for networks without item features. Networks with
     item features are exact for up to `EXACT_GROUPS` combinations of row and features. With more,
@@ -106,6 +109,8 @@ class TopK:
         self._own_apart = tied.own is not None
         self._groups = ItemGroups.of(tied.score, self._order, tied.own)
         self._vector = tied.vector
+        self._summed = summed_items(model)
+        self._tree = self._tree_of(self._groups)
         self._by_vector: ItemGroups | None = None
         self.candidates: int | None = None
         """Number of items scored individually per user; None if the result is exact."""
@@ -120,6 +125,11 @@ class TopK:
             return
         self._groups, self.candidates = clusters, CANDIDATES if requested is None else requested
 
+    def _tree_of(self, groups: ItemGroups) -> CodeTree | None:
+        if self._summed is None:
+            return None
+        return CodeTree.of(groups, item_codes(self._summed, self.num_items), self._summed)
+
     def within(self, allowed: ArrayLike | None = None, banned: ArrayLike | None = None) -> TopK:
         """A view that returns only `allowed` items (all if None) and no `banned` ones."""
         mask = np.full(self.num_items, allowed is None)
@@ -130,6 +140,7 @@ class TopK:
         narrower = copy(self)
         narrower._mask, narrower._by_vector = self._mask & mask, None
         narrower._groups = self._groups.only(mask)
+        narrower._tree = self._tree_of(narrower._groups)
         return narrower
 
     @torch.no_grad()
@@ -143,7 +154,8 @@ class TopK:
             return self._best(torch.from_numpy(some), k, skipped)
 
         at_once = LinearScores.at_once if self.model.model.linear else NetworkScores.at_once
-        return _in_parts(whole_numbers("users", users), at_once // max(len(self._groups), 1), best)
+        scored = len(self._groups) if self._summed is None else self._summed.num_rows
+        return _in_parts(whole_numbers("users", users), at_once // max(scored, 1), best)
 
     @torch.no_grad()
     def similar(self, items: ArrayLike, k: int = 10) -> Best:
@@ -168,6 +180,10 @@ class TopK:
     def _best(self, users: Tensor, k: int, skipped: Skipped) -> Best:
         if self.model.model.linear:
             linear = LinearScores(self.model, users, own_apart=self._own_apart)
+            if self._summed is not None and self._tree is not None:
+                scores = linear.of_levels(self._summed).double().numpy()
+                found = search_levels(scores, self._tree, self._rank, k, skipped)
+                return _with_predictions(linear, found)
             return _with_predictions(linear, search(linear, self._groups, self._rank, k, skipped))
         network = NetworkScores(self.model, (self._query_batch or self.model.query_batch)(users))
         if self.candidates is None:

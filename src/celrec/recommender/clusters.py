@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from celrec.cel.reassignment import merge_while
 from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.embedding import Embedding, SharedRows
+from celrec.embeddings.levelled import LevelledEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.personal import BiasedEmbedding, PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
@@ -189,6 +191,8 @@ def _vectors(table: Embedding, count: int) -> Labels:
         return _both(_vectors(table.shared, count), table.own_of(ids).numpy())
     if isinstance(table, SharedRows):
         return table.row_of(ids).numpy()
+    if isinstance(table, LevelledEmbedding):
+        return reduce(_both, table.codes(ids).numpy().T)
     return np.arange(count)
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from celrec.data.id_map import UNSEEN
 from celrec.embeddings.embedding import Embedding, SharedRows
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.levelled import LevelledEmbedding
 from celrec.embeddings.personal import BiasedEmbedding, PersonalEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.models.interaction import History
@@ -137,6 +138,8 @@ class Materialised(FullEmbedding):
 def combines_rows(table: Embedding) -> bool:
     """Whether a vector is computed from several rows; biases, rounding, and offsets aside.
 
+    Levels are not counted: their lookups are quick, and `TopK` uses them.
+
     >>> from celrec.embeddings.compositional import CompositionalEmbedding
     >>> combines_rows(FullEmbedding(9, 2)), combines_rows(CompositionalEmbedding(9, 2, rows=6))
     (False, True)
@@ -145,4 +148,4 @@ def combines_rows(table: Embedding) -> bool:
         return combines_rows(table.rows)
     if isinstance(table, PersonalEmbedding):
         return combines_rows(table.shared)
-    return not isinstance(table, SharedRows)
+    return not isinstance(table, SharedRows | LevelledEmbedding)
