@@ -10,6 +10,7 @@ from celrec import Planted, read
 from celrec.config import building
 from celrec.config.building import make_model
 from celrec.embeddings.clustered import ClusteredEmbedding
+from celrec.embeddings.levelled import LevelledEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.personal import BiasedEmbedding, PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
@@ -30,7 +31,18 @@ def small_log():
     )
 
 
-def small_model(log, plan, *, personalised=False, packed=False):
+def with_levels(table, levels):
+    """A table of sums of rows in the place of one of clusters."""
+    if isinstance(table, BiasedEmbedding):
+        table.rows = with_levels(table.rows, levels)
+        return table
+    if not isinstance(table, ClusteredEmbedding):
+        return table
+    ids, clusters = table.num_embeddings, table.max_clusters
+    return LevelledEmbedding(ids, table.embedding_dim, max_clusters=clusters, levels=levels)
+
+
+def small_model(log, plan, *, personalised=False, packed=False, levels=1):
     """A model whose numbers are random, and whose ids differ in all that they can."""
     if plan.factorised:
         log = replace(log, columns={})
@@ -39,6 +51,8 @@ def small_model(log, plan, *, personalised=False, packed=False):
         model = make_model(log, plan)
     finally:
         building._HISTORY = before
+    if levels > 1:
+        model.replace_tables(lambda _, table: with_levels(table, levels))
     torch.manual_seed(1)
     with torch.no_grad():
         for table in model.whole_tables.values():
@@ -49,6 +63,12 @@ def small_model(log, plan, *, personalised=False, packed=False):
             if isinstance(inner, ClusteredEmbedding):
                 inner.start_from(torch.arange(inner.num_embeddings) % inner.max_clusters)
                 inner.unseen_cluster = inner.max_clusters - 1
+            if isinstance(inner, LevelledEmbedding):
+                for level in inner.clustered_levels:
+                    clusters = torch.arange(level.max_clusters)
+                    ids = torch.randint(len(clusters), (inner.num_embeddings,))
+                    level.start_from(ids.index_copy(0, clusters, clusters))
+                    level.unseen_cluster = len(clusters) - 1
             if isinstance(inner, PosteriorEmbedding):
                 inner.evidence.random_(0, 60)
                 inner.evidence[:, 0] = 255

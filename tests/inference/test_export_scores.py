@@ -26,6 +26,7 @@ class Case(NamedTuple):
     plan: Plan
     personalised: bool = False
     packed: bool = False
+    levels: int = 1
 
 
 # Each model once, each kind of table once, each loss once, features and further columns with one
@@ -34,6 +35,11 @@ CASES = {
     "nmf, cel": Case(Plan("cel", "5", rank=6, side="both")),
     "nmf, cel-lite with rows of one's own": Case(Plan("cel-lite", "5", rank=6, personalise="3")),
     "mf, personalised cel": Case(Plan("cel", "5", rank=6, model="mf"), personalised=True),
+    "mf, cel in levels": Case(Plan("cel", "5", rank=6, model="mf", side="both"), levels=3),
+    "deepfm with further columns, cel in levels": Case(
+        Plan("cel", "5", rank=6, model="deepfm"), levels=2
+    ),
+    "din, cel in levels": Case(Plan("cel", "5", rank=6, model="din", features=False), levels=2),
     "neumf, full": Case(
         Plan("full", "5", rank=12, model="neumf", features=False, loss="cross-entropy")
     ),
@@ -55,7 +61,7 @@ def log():
     return small_log()
 
 
-LONG = ("neumf, full", "widedeep, modulo", "mmoe, prehash4", "dien, cel")
+LONG = ("din, cel in levels", "neumf, full", "widedeep, modulo", "mmoe, prehash4", "dien, cel")
 
 
 @pytest.mark.parametrize(
@@ -65,7 +71,8 @@ LONG = ("neumf, full", "widedeep, modulo", "mmoe, prehash4", "dien, cel")
 def test_exported_graphs_score_as_the_model_does(log, name, tmp_path):
     case = CASES[name]
     log = log if case.plan.features else replace(log, columns={})
-    scorer = Scorer(small_model(log, case.plan, personalised=case.personalised, packed=case.packed))
+    how = {"personalised": case.personalised, "packed": case.packed, "levels": case.levels}
+    scorer = Scorer(small_model(log, case.plan, **how))
     program = program_of(scorer)
     write_program(tmp_path / "model.pt2", program, '{"who": "torch"}')
     write_onnx(tmp_path / "model.onnx", program, '{"who": "onnx"}')

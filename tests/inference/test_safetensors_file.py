@@ -45,6 +45,8 @@ def test_all_networks_come_back_from_the_file_alone(log, model, tmp_path):
         (Plan("cel", "5", rank=6, model="mf"), {"personalised": True}),
         (Plan("cel-int8", "5", rank=6), {"packed": True}),
         (Plan("cel-lite", "5", rank=6, personalise="3"), {}),
+        (Plan("cel", "5", rank=6, model="mf", side="both"), {"levels": 3}),
+        (Plan("cel", "5", rank=6, model="deepfm"), {"levels": 2}),
     ],
 )
 def test_tables_that_training_made_come_back_too(log, plan, how, tmp_path):
