@@ -87,6 +87,9 @@ def clusters(
     side: Annotated[
         str, typer.Option(help="items, users, or the name of a further column.")
     ] = "items",
+    level: Annotated[
+        int, typer.Option(help="Which level, from 1, where vectors are sums of rows of several.")
+    ] = 1,
     members: Annotated[int, typer.Option(help="How many members to show of each.")] = 5,
     as_json: Json = False,
 ) -> None:
@@ -101,7 +104,7 @@ def clusters(
     from celrec.runs.run_folder import load_run
 
     trained = load_run(run)
-    summary = cluster_summary(trained, side, members)
+    summary = cluster_summary(trained, side, members, level)
     if as_json:
         typer.echo(json.dumps(summary.to_dicts()))
         return
@@ -117,7 +120,7 @@ def clusters(
         )
     console = Console(highlight=False, markup=False, emoji=False)
     console.print(shown)
-    if side == "items" and (found := trained.result.get("diagnostics")):
+    if side == "items" and level == 1 and (found := trained.result.get("diagnostics")):
         console.print(_diagnostics_text(found))
 
 
@@ -166,7 +169,11 @@ def report(
 def export(
     run: RunArgument,
     format: Annotated[  # noqa: A002
-        str, typer.Option(help="onnx, pt2 (a program of torch.export), or safetensors.")
+        str,
+        typer.Option(
+            help="onnx, pt2 (a program of torch.export), or safetensors; or codes: only the "
+            "clusters of ids, in each level."
+        ),
     ],
     out: Annotated[
         Path | None,
@@ -179,15 +186,28 @@ def export(
     The folder holds the model, tables of the numbers of users and items, and export.json with the
     inputs and outputs. The number of an unknown id is -1; it has the prediction of a new one.
 
+    With codes, it holds a table for the items, and for others that share rows, with the columns id,
+    code_1, code_2, ...: semantic ids, where similar ids have equal first codes.
+
     Example: celrec export run --format onnx
 
     Example: celrec export run --format pt2 --out model
+
+    Example: celrec export run --format codes
     """
-    from celrec.inference.export import export_run
+    from celrec.inference.export import CODES, export_run
     from celrec.runs.run_folder import load_run
 
     folder = out or run.absolute().with_name(f"{run.absolute().name}-{format}")
     about = export_run(load_run(run), folder, format)
+    if format == CODES:
+        if as_json:
+            typer.echo(json.dumps({"run": str(run), "out": str(folder), **about}))
+            return
+        for side, table in about["tables"].items():
+            clusters = " × ".join(f"{count:,}" for count in table["clusters"])
+            typer.echo(f"{folder / table['file']}: {table['ids']:,} {side}, {clusters} clusters")
+        return
     file = folder / about["file"]
     size = file.stat().st_size
     if as_json:

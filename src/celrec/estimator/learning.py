@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time as clock
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -10,20 +11,23 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import polars as pl
 
-from celrec.config.plan import Plan
+from celrec.config.picking import pick
+from celrec.config.plan import LITE, Plan
 from celrec.data.columns import Columns, Table, TableKind, as_polars, further, with_column
 from celrec.data.id_map import Ids
 from celrec.data.interactions import Interactions
 from celrec.data.reading import read
+from celrec.data.split import Split
 from celrec.errors import CelrecError, first_line
-from celrec.evaluation.comparison import measure
+from celrec.evaluation.comparison import measure, training_result
 from celrec.evaluation.ranking import Ranking, relevant_from
 from celrec.inference.top_k import TopK
+from celrec.offline.fitting import fit
 from celrec.runs.checkpoint_folder import CheckpointFolder
 from celrec.runs.following import requested_settings, stream_source
 from celrec.runs.online_learner import OnlineLearner
 from celrec.runs.online_run import OnlineRun
-from celrec.runs.run_folder import Run, load_run, save_run
+from celrec.runs.run_folder import Run, load_run, save_run, trained_run
 from celrec.runs.seen_log import LATEST_SEEN, SeenLog, seen_in
 from celrec.streams.events import Offset
 
@@ -249,6 +253,25 @@ class Fitted:
         picked = source.get("picked", "nothing was picked: the run was trained by other means")
         names = Names.of_reading(source.get("reading", {}))
         return cls(names, TableKind.POLARS, options, picked, run, learner, source, offset, notes)
+
+
+def fit_events(events: EventTable, options: Mapping[str, Any], drop_invalid: bool) -> Fitted:
+    """A new model trained on all events of a table, with the options that are not given picked."""
+    log = events.interactions(drop_invalid=drop_invalid)
+    plan, picked = pick(log, options)
+    prepared = plan.prepared(log)
+    split = Split.random(prepared, test=0, seed=plan.seed)
+    begun = clock.perf_counter()
+    fitted = fit(split, plan)
+    result = training_result(fitted, plan, split, clock.perf_counter() - begun)
+    reading = {**events.reading, "drop_invalid": drop_invalid}
+    source = {"options": options, "picked": picked, "reading": reading}
+    learned, records = split.train_and_valid(), fitted.validation_records
+    run = trained_run(learned, fitted.model, plan, records, source, result, seen=log)
+    state = Fitted(events.names, events.kind, options, picked, run)
+    if plan.embedding == LITE:
+        state.learner = OnlineLearner.after(fitted, plan, prepared, seen=log)
+    return state
 
 
 def evaluate(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time as clock
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from celrec.config.picking import check_options, pick
 from celrec.config.plan import LITE, Plan
 from celrec.data.columns import Table
 from celrec.data.id_map import Ids
-from celrec.data.split import Split
 from celrec.errors import CelrecError
 from celrec.estimator.learning import (
     EventTable,
@@ -22,15 +20,15 @@ from celrec.estimator.learning import (
     Names,
     OneOrMany,
     evaluate,
+    fit_events,
     learn_events,
     requested_ids,
 )
-from celrec.evaluation.comparison import training_result
+from celrec.inference.codes import code_table
 from celrec.inference.explanation import Explainer, Explanation, Id, cluster_summary
 from celrec.inference.top_items import TopItems
-from celrec.offline.fitting import fit
 from celrec.runs.online_learner import OnlineLearner
-from celrec.runs.run_folder import Run, trained_run
+from celrec.runs.run_folder import Run
 
 
 class Recommender:
@@ -166,21 +164,7 @@ class Recommender:
         without a user, an item or a finite target is an error, or dropped with `drop_invalid`.
         """
         events = EventTable(table, Names(user, item, target, time, tuple(columns)))
-        log = events.interactions(drop_invalid=drop_invalid)
-        plan, picked = pick(log, self._options)
-        prepared = plan.prepared(log)
-        split = Split.random(prepared, test=0, seed=plan.seed)
-        begun = clock.perf_counter()
-        fitted = fit(split, plan)
-        result = training_result(fitted, plan, split, clock.perf_counter() - begun)
-        reading = {**events.reading, "drop_invalid": drop_invalid}
-        source = {"options": self._options, "picked": picked, "reading": reading}
-        learned, records = split.train_and_valid(), fitted.validation_records
-        run = trained_run(learned, fitted.model, plan, records, source, result, seen=log)
-        state = Fitted(events.names, events.kind, self._options, picked, run)
-        if plan.embedding == LITE:
-            state.learner = OnlineLearner.after(fitted, plan, prepared, seen=log)
-        self._state, self._tops = state, {}
+        self._state, self._tops = fit_events(events, self._options, drop_invalid), {}
         return self
 
     def partial_fit(
@@ -275,12 +259,19 @@ class Recommender:
         top = self._top("popularity", None, None)
         return self._fitted().kind.made(top.similar(requested_ids("items", items), k))
 
-    def clusters(self, side: str = "items", members: int = 5) -> Table:
-        """One row per cluster, highest mean target first, as `cluster_summary` gives them.
+    def clusters(self, side: str = "items", members: int = 5, level: int = 1) -> Table:
+        """One row per cluster of a level, highest mean target first, as `cluster_summary` has them.
 
         Columns: cluster, members, interactions, mean_target, and examples: the most active members.
         """
-        return self._fitted().kind.made(cluster_summary(self.run, side, members))
+        return self._fitted().kind.made(cluster_summary(self.run, side, members, level))
+
+    def codes(self, side: str = "items") -> Table:
+        """Each id with its cluster in each level, as `code_table` has them: semantic ids.
+
+        Columns: id, code_1, code_2, …; ids with equal first codes are similar.
+        """
+        return self._fitted().kind.made(code_table(self.run, side))
 
     def explain(self, item: Id, user: Id | None = None, neighbours: int = 5) -> Explanation:
         """The cluster of an item: the splits that led to it, and its other members.

@@ -10,24 +10,24 @@ import polars as pl
 
 from celrec.data.id_map import Ids
 from celrec.errors import CelrecError
+from celrec.inference.codes import codes_of, table_of_level
 from celrec.inference.top_k import TopK
 from celrec.recommender.clusters import row_weights, split_tree
 from celrec.runs.run_folder import Run
 
 
-def cluster_summary(run: Run, side: str = "items", members: int = 5) -> pl.DataFrame:
-    """One row per cluster of a run, sorted by mean target, highest first.
+def cluster_summary(
+    run: Run, side: str = "items", members: int = 5, level: int = 1
+) -> pl.DataFrame:
+    """One row per cluster of a run, or of a level of it, sorted by mean target, highest first.
 
     Columns: cluster, members (their number), interactions, mean_target (null without
     interactions), and examples: the titles, or else the ids, of up to `members` of the most
     active members. `side` is items, users, or the name of a further id column.
     """
-    if side not in run.tables:
-        names = ", ".join(("items", "users", *run.columns))
-        raise CelrecError(f"side must be one of {names}, not {side!r}")
     if members < 0:
         raise CelrecError(f"members must not be negative, not {members}")
-    table = run.tables[side]
+    table = table_of_level(run, side, level)
     if "cluster" not in table.columns:
         raise CelrecError(f"the {side} are not clustered; look at the other side (--side)")
     return cluster_table(table, members)
@@ -91,13 +91,16 @@ class Explanation:
     """None if items do not share rows in clusters."""
     members: int
     """Number of items in the cluster, this one included."""
+    codes: tuple[int, ...]
+    """The clusters of the item in all levels, of which `cluster` is the first; empty without
+    clusters."""
     path: tuple[int, ...]
     """The clusters from the root of the split tree to the cluster of the item; empty if there is no
     split tree."""
     weights: dict[int, float]
     """For a mixture of rows: the weights of at least 1 %, by row."""
     neighbours: tuple[Member, ...]
-    """The most active other members of the cluster."""
+    """Other members of the cluster: those with more equal codes first, then the most active."""
     user: Id | None = None
     score: float | None = None
     """The prediction for the user."""
@@ -119,6 +122,8 @@ class Explanation:
         if self.cluster is None:
             return f"{lines[0]}\nitems are in no clusters here"
         lines.append(f"in cluster {self.cluster}, with {self.members - 1:,} others")
+        if len(self.codes) > 1:
+            lines[-1] += f"; codes {' → '.join(map(str, self.codes))}"
         if len(self.weights) > 1:
             shares = ", ".join(f"{weight:.0%} of {row}" for row, weight in self.weights.items())
             lines[-1] += f"; a mixture of rows: {shares}"
@@ -154,6 +159,7 @@ class Explainer:
         """`top_k` computes scores; it is created on first use if None."""
         self._run, self._top_k = run, top_k
         self._parent = split_tree(run.model, "items")
+        self._codes = codes_of(run, "items")
 
     def explain(self, item: Id, user: Id | None = None, neighbours: int = 5) -> Explanation:
         """Explain an item, for a user if one is given, with up to `neighbours` other members."""
@@ -165,13 +171,14 @@ class Explainer:
             raise CelrecError(f"item {item!r} is not known; name one that is in the data")
         about = items.row(dense, named=True)
         cluster = about.get("cluster")
-        members = pl.DataFrame()
-        if cluster is not None:
-            members = items.with_row_index("dense").filter(pl.col("cluster") == cluster)
-        others = members
-        if len(members):
+        members = others = pl.DataFrame()
+        codes = () if self._codes is None else tuple(self._codes[dense].tolist())
+        if self._codes is not None:
+            equal = np.cumprod(self._codes == self._codes[dense], 1).sum(1)
+            members = items.with_row_index("dense").with_columns(equal=equal)
+            members = members.filter(pl.col("cluster") == cluster)
             others = members.filter(pl.col("dense") != dense).sort(
-                "interactions", "dense", descending=[True, False]
+                "equal", "interactions", "dense", descending=[True, True, False]
             )
         return Explanation(
             item=about["id"],
@@ -180,6 +187,7 @@ class Explainer:
             own_row=bool(about.get("private", False)),
             cluster=cluster,
             members=len(members),
+            codes=codes,
             path=self._path(cluster),
             weights=row_weights(self._run.model, "items", dense),
             neighbours=_members(others.head(neighbours)),

@@ -1,4 +1,4 @@
-"""Export of trained runs (ONNX, torch.export, safetensors) and of long tables (CSV, Parquet)."""
+"""Export of trained runs (ONNX, torch.export, safetensors, codes) and of long tables."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from polars.io.plugins import register_io_source
 
 from celrec.data.id_map import UNSEEN
 from celrec.errors import CelrecError
+from celrec.inference.codes import code_table, codes_of
 from celrec.inference.graph_files import (
     OUTPUT,
     Scorer,
@@ -27,6 +28,9 @@ from celrec.runs.run_folder import Run
 from celrec.runtime.atomic import atomic_file, atomic_folder
 
 FORMATS = ("onnx", "pt2", "safetensors")
+"""The formats of models."""
+CODES = "codes"
+"""The format of the codes of ids, without a model."""
 _ABOUT = "export.json"
 _MEANING = {
     "squared-error": "the target that is expected",
@@ -46,10 +50,14 @@ def export_run(run: Run, path: str | Path, format: str) -> dict[str, Any]:  # no
       present `history` of each user;
     - `export.json`: the inputs and the output of the model.
 
-    An earlier export to the same folder is replaced.
+    An earlier export to the same folder is replaced. With the format `codes` there is no model,
+    but what `export_codes` writes.
     """
+    if format == CODES:
+        return export_codes(run, path)
     if format not in FORMATS:
-        raise CelrecError(f"format must be one of {', '.join(FORMATS)}, not {format!r}")
+        formats = ", ".join((*FORMATS, CODES))
+        raise CelrecError(f"format must be one of {formats}, not {format!r}")
     check_export_place(path)
     scorer = Scorer(run.model)
     about = _description(run, scorer, format)
@@ -68,13 +76,44 @@ def export_run(run: Run, path: str | Path, format: str) -> dict[str, Any]:  # no
     return about
 
 
+def export_codes(run: Run, path: str | Path) -> dict[str, Any]:
+    """Write the codes of ids to a folder, atomically. Returns the content of `export.json`.
+
+    Each table that has codes has a file with the columns of `code_table`: `items.parquet`,
+    `users.parquet`, and a `column_N.parquet` for each further id column. An earlier export to the
+    same folder is replaced.
+    """
+    check_export_place(path)
+    coded = [side for side in run.tables if codes_of(run, side) is not None]
+    tables = {side: code_table(run, side) for side in coded or ["items"]}  # complains without
+    files = {"users": "users.parquet", "items": "items.parquet"}
+    files |= {name: _column_file(number) for number, name in enumerate(run.columns)}
+    about = {
+        "format": "codes",
+        "tables": {
+            side: {
+                "file": files[side],
+                "ids": len(table),
+                "clusters": [column.n_unique() for column in table.get_columns()[1:]],
+            }
+            for side, table in tables.items()
+        },
+        "versions": {"celrec": version("celrec")},
+    }
+    with atomic_folder(Path(path)) as folder:
+        for side, table in tables.items():
+            table.write_parquet(folder / files[side])
+        (folder / _ABOUT).write_text(json.dumps(about, indent=2))
+    return about
+
+
 def check_export_place(path: str | Path) -> None:
     """Raise unless `path` is free, an empty folder or an earlier export."""
     folder = Path(path)
     if folder.name in ("", ".."):
         raise CelrecError(f"{path}: an export needs a folder of its own; name a new one")
-    models = [folder / f"model.{suffix}" for suffix in FORMATS]
-    if (folder / _ABOUT).is_file() and any(model.is_file() for model in models):
+    names = [*(f"model.{suffix}" for suffix in FORMATS), "items.parquet", "users.parquet"]
+    if (folder / _ABOUT).is_file() and any((folder / name).is_file() for name in names):
         return
     if os.path.lexists(folder) and not (folder.is_dir() and not any(folder.iterdir())):
         raise CelrecError(

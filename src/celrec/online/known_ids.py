@@ -15,6 +15,7 @@ from celrec.data.id_map import UNSEEN, IdMap
 from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.embedding import Embedding
+from celrec.embeddings.levelled import LevelledEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.personal import PersonalEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
@@ -154,7 +155,10 @@ def id_tables(log: Interactions, model: Model) -> dict[str, pl.DataFrame]:
 def ids_table(
     ids: pl.Series, counts: NDArray[np.int64], sums: NDArray[np.float64], table: Embedding
 ) -> pl.DataFrame:
-    """Original ids in dense order, with interactions, mean targets and clusters."""
+    """Original ids in dense order, with interactions, mean targets and clusters.
+
+    The cluster in a table of several levels is that of the first one.
+    """
     columns = {
         "id": ids,
         "interactions": counts,
@@ -164,6 +168,8 @@ def ids_table(
     if isinstance(table, PersonalEmbedding):
         columns["private"] = (table.own_of(torch.arange(size)) >= 0).numpy()
         table = table.shared
+    if isinstance(table, LevelledEmbedding):
+        table = table.clustered_levels[0]
     if isinstance(table, ClusteredEmbedding):
         columns["cluster"] = table.assignment[:size].int().numpy()
     if isinstance(table, PosteriorEmbedding):

@@ -92,10 +92,23 @@ def remaining_clusters(model: Model, side: str) -> NDArray[np.int64] | None:
     return torch.where(rows < table.shared_rows, rows, -1).numpy()
 
 
-def split_tree(model: Model, side: str) -> NDArray[np.int64] | None:
-    """The cluster that each cluster of a table was split from, −1 for the first ones.
+def level_codes(model: Model, side: str, count: int) -> NDArray[np.int64] | None:
+    """(ids, levels): the cluster of each of the first ids in each level of its table.
 
-    None for tables without clusters, and for mixtures of rows.
+    None for tables without levels.
+    """
+    table = model.tables[side]
+    if isinstance(table, PersonalEmbedding):
+        table = table.shared
+    if not isinstance(table, LevelledEmbedding):
+        return None
+    return table.codes(torch.arange(count)).numpy()
+
+
+def split_tree(model: Model, side: str, level: int = 1) -> NDArray[np.int64] | None:
+    """The cluster that each cluster of a table, or of one of its levels, was split from.
+
+    −1 for the first ones; None for tables without clusters, and for mixtures of rows.
 
     >>> from celrec.recommender.model import Model
     >>> from celrec.embeddings.full import FullEmbedding
@@ -110,6 +123,8 @@ def split_tree(model: Model, side: str) -> NDArray[np.int64] | None:
     table = model.tables[side]
     if isinstance(table, PersonalEmbedding):
         table = table.shared
+    if isinstance(table, LevelledEmbedding):
+        table = table.clustered_levels[level - 1]
     if not isinstance(table, ClusteredEmbedding):
         return None
     return table.parent[: table.num_clusters].long().numpy()
