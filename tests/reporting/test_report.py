@@ -2,6 +2,7 @@ import json
 
 import polars as pl
 import pytest
+import torch
 
 import celrec
 from celrec.config.plan import Plan
@@ -12,6 +13,7 @@ from celrec.evaluation.comparison import measure
 from celrec.evaluation.metrics import Accuracy
 from celrec.reporting.report import LARGEST
 from celrec.runs.run_folder import load_run, save_run, trained_run
+from tests.inference.small_models import small_log, small_model
 from tests.reporting.conftest import KINDS
 from tests.reporting.written import written
 
@@ -35,6 +37,20 @@ def test_every_kind_of_run_has_a_page(runs, parse, tmp_path, kind):
     assert bool(explorers) == (kind in CLUSTERED)
     if kind not in CLUSTERED:
         assert "No table is clustered" in page.text
+
+
+def test_each_level_has_a_tree_and_a_listing(parse, tmp_path):
+    log, plan = small_log(), Plan("cel", "5", rank=6, model="deepfm", side="both")
+    model = small_model(log, plan, levels=2)
+    level = model.items.clustered_levels[1]
+    level.start_from(torch.zeros(level.num_embeddings, dtype=torch.int64))
+    level.split(0, torch.tensor([1, 2, 3]))
+    save_run(tmp_path / "run", trained_run(log, model, plan, {}, {}, {}))
+    page = parse(written(tmp_path / "run", out=tmp_path / "page.html", reference=False).path)
+    found = [one["data-key"] for one in page.all("div") if one.get("class") == "explorer"]
+    assert found == [f"{side}-level-{n}" for side in ("items", "users", "column-0") for n in (1, 2)]
+    assert "2 clusters of items in level 2" in page.text
+    assert "All items in level 2 began in one cluster" in page.text
 
 
 def test_the_numbers_are_those_that_are_measured(runs, parse, tmp_path):

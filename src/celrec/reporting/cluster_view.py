@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from celrec.data.interactions import Interactions
+from celrec.inference.codes import codes_of, count_levels, table_of_level
 from celrec.inference.explanation import cluster_table
 from celrec.recommender.clusters import remaining_clusters, split_tree
 from celrec.recommender.model import Model
@@ -33,8 +34,9 @@ class Cluster:
     """Members that also have a private row."""
     parent: int | None
     """The cluster that it was split from."""
-    members: list[tuple[str, str | None, int, float | None]]
-    """Id, title, interactions and mean target of the most active ones."""
+    members: list[tuple[Any, ...]]
+    """Id, title, interactions and mean target of the most active ones; with several levels also
+    the path of their codes."""
 
     @property
     def names(self) -> list[str]:
@@ -47,6 +49,7 @@ class ClusterView:
     """Clusters with their members, by number; the most active ones if there are very many."""
 
     side: str
+    """The table; with several levels also the level."""
     key: str
     """Its name in links."""
     clusters: list[Cluster]
@@ -71,28 +74,34 @@ class ClusterView:
         run: Run,
         side: str,
         learned: Interactions | None,
+        level: int = 1,
         *,
         most_clusters: int = 1000,
         most_members: int = 40_000,
     ) -> ClusterView | None:
-        """The view of `users`, `items` or a further column; None if it is not clustered.
+        """The view of a level of `users`, `items` or a further column; None without clusters.
 
         `learned` are the training data with the ids of the run, if they are there.
         """
-        table = run.tables[side]
+        table = table_of_level(run, side, level)
+        codes, levels = codes_of(run, side), count_levels(run, side)
+        if codes is not None and levels > 1:
+            paths = pl.DataFrame(codes).select(pl.concat_str("*", separator=" → "))
+            table = table.with_columns(codes=paths.to_series())
         clustered = _with_cluster(table, run.model, side)
         if clustered is None or clustered.get_column("cluster").null_count() == len(clustered):
             return None
         shared = clustered.filter(pl.col("cluster").is_not_null())
         clusters = cluster_table(shared, examples=0).join(_spreads_of_means(shared), on="cluster")
         targets = None if learned is None else _spreads(clustered, side, learned)
-        parents = split_tree(run.model, side)
+        parents = split_tree(run.model, side, level)
         kept = clusters.sort("interactions", "cluster", descending=[True, False])
         kept = kept.head(most_clusters).sort("cluster")
         members = _members(shared, kept, max(most_members // max(len(kept), 1), 3))
+        key = side if side not in run.columns else f"column-{list(run.columns).index(side)}"
         return cls(
-            side=side,
-            key=side if side not in run.columns else f"column-{list(run.columns).index(side)}",
+            side=side if levels == 1 else f"{side} in level {level}",
+            key=key if levels == 1 else f"{key}-level-{level}",
             clusters=[
                 Cluster(
                     number=row["cluster"],
@@ -186,7 +195,7 @@ def _spreads(table: pl.DataFrame, side: str, log: Interactions) -> dict[int, flo
 
 def _members(
     shared: pl.DataFrame, kept: pl.DataFrame, most: int
-) -> dict[int, list[tuple[str, str | None, int, float | None]]]:
+) -> dict[int, list[tuple[Any, ...]]]:
     title = pl.col("title").cast(pl.String) if "title" in shared.columns else pl.lit(None)
     shown = (
         shared.join(kept.select("cluster"), on="cluster", how="semi")
@@ -199,9 +208,10 @@ def _members(
             _clipped(title.cast(pl.String)).alias("title"),
             "interactions",
             pl.col("mean_target").fill_nan(None).round(3),
+            *(["codes"] if "codes" in shared.columns else []),
         )
     )
-    found: dict[int, list[tuple[str, str | None, int, float | None]]] = {}
+    found: dict[int, list[tuple[Any, ...]]] = {}
     for cluster, *member in shown.iter_rows():
         found.setdefault(cluster, []).append(tuple(member))
     return found

@@ -13,6 +13,7 @@ from celrec.config.plan import Plan
 from celrec.data.interactions import Interactions
 from celrec.errors import CelrecError
 from celrec.evaluation.prequential import Measured
+from celrec.inference.codes import count_levels
 from celrec.offline.fitting import fit
 from celrec.offline.solver import ValidationRecord, Watcher
 from celrec.recommender.model import Model
@@ -210,18 +211,24 @@ class Contents:
 def cluster_views(
     run: Run, learned: Interactions | None, most_clusters: int = 1000, most_members: int = 30_000
 ) -> list[ClusterView]:
-    """The views of all clustered tables, items first; the limits are shared among them."""
+    """The views of all levels of clustered tables, items first, which share the limits."""
     compressed = compressed_sides(run)
-    sides = [side for side in ("items", "users", *run.columns) if side in compressed]
+    levels = [
+        (side, level)
+        for side in ("items", "users", *run.columns)
+        if side in compressed
+        for level in range(1, count_levels(run, side) + 1)
+    ]
     views = (
         ClusterView.of(
             run,
             side,
             learned,
-            most_clusters=max(most_clusters // len(sides), 1),
-            most_members=most_members // len(sides),
+            level,
+            most_clusters=max(most_clusters // len(levels), 1),
+            most_members=most_members // len(levels),
         )
-        for side in sides
+        for side, level in levels
     )
     return [view for view in views if view is not None]
 

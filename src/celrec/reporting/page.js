@@ -144,7 +144,8 @@
       if (all.length < size) words.push(`the ${whole(all.length)} most active of ${whole(size)} ids`);
       if (words.length) cell.append(make("p", {}, words.join("; ")));
       const titled = all.some((one) => one[1] !== null);
-      const names = titled ? ["Title", "Id", "Interactions", "Mean"] : ["Id", "Interactions", "Mean"];
+      const coded = all.some((one) => one.length > 4);
+      const names = [...(titled ? ["Title"] : []), "Id", ...(coded ? ["Codes"] : []), "Interactions", "Mean"];
       const heads = names.map((name, at) => {
         const head = make("th", { scope: "col", className: at >= names.length - 2 ? "n" : "" }, name);
         return head;
@@ -155,9 +156,10 @@
       const more = make("button", { type: "button", className: "more" });
       let shown = 0;
       const add = () => {
-        for (const [id, title, count, mean] of listed.slice(shown, shown + STEP)) {
+        for (const [id, title, count, mean, codes] of listed.slice(shown, shown + STEP)) {
           const cells = [make("td", {}, marked(titled ? (title ?? id) : id, this.wanted))];
           if (titled) cells.push(make("td", {}, marked(id, this.wanted)));
+          if (coded) cells.push(make("td", {}, codes));
           cells.push(make("td", { className: "n" }, whole(count)));
           cells.push(make("td", { className: "n" }, mean === null ? "–" : mean.toFixed(2)));
           const line = make("tr", {}, ...cells);

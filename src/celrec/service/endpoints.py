@@ -9,6 +9,8 @@ import polars as pl
 from fastapi import FastAPI, Path, Query, Response
 from pydantic import BaseModel
 
+from celrec.errors import CelrecError
+from celrec.inference.codes import table_of_level
 from celrec.inference.explanation import cluster_table
 from celrec.service import messages as m
 from celrec.service.guard import UnknownError
@@ -22,6 +24,10 @@ _MOST_IN_ADDRESS = 50  # ids in a query string, since addresses must be short; P
 
 Side = Annotated[
     str, Query(max_length=200, description="items, users, or the name of a further id column.")
+]
+Level = Annotated[
+    int,
+    Query(ge=1, le=64, description="Which level, where vectors are sums of rows of several."),
 ]
 Count = Annotated[int, Query(ge=1, le=1_000)]
 
@@ -110,21 +116,22 @@ def add_listing_endpoints(app: FastAPI, service: Service, in_thread: RunInThread
     """/clusters and /search."""
 
     @app.get("/clusters", responses=problems(404))
-    async def clusters(side: Side = "items") -> m.Clusters:
-        """All clusters with their most active members, sorted by mean target, highest first."""
+    async def clusters(side: Side = "items", level: Level = 1) -> m.Clusters:
+        """The clusters of a level and their most active members, highest mean target first."""
         version = service.current
-        return await in_thread(lambda: clusters_of(version, side))
+        return await in_thread(lambda: clusters_of(version, side, level))
 
     @app.get("/clusters/{cluster}", responses=problems(404))
     async def cluster(
         cluster: Annotated[int, Path(ge=0, lt=2**31)],
         side: Side = "items",
+        level: Level = 1,
         start: Annotated[int, Query(ge=0, lt=2**31)] = 0,
         count: Count = 50,
     ) -> m.Members:
         """A page of the members of a cluster, the most active first."""
         version = service.current
-        return await in_thread(lambda: members_of(version, side, cluster, start, count))
+        return await in_thread(lambda: members_of(version, side, level, cluster, start, count))
 
     @app.get("/search", responses=problems(404))
     async def search(
@@ -160,16 +167,18 @@ def _response(answer: BaseModel, status: int = 200) -> Response:
 _EXAMPLES = 5
 
 
-def clusters_of(version: Version, side: str) -> Clusters:
-    """All clusters of a side, sorted by mean target, highest first."""
-    table = cluster_table(_clustered(version, side), _EXAMPLES)
+def clusters_of(version: Version, side: str, level: int = 1) -> Clusters:
+    """All clusters of a level of a side, sorted by mean target, highest first."""
+    table = cluster_table(_clustered(version, side, level), _EXAMPLES)
     clusters = [Cluster.model_construct(**row) for row in table.iter_rows(named=True)]
     return Clusters.model_construct(version=version.number, side=side, clusters=clusters)
 
 
-def members_of(version: Version, side: str, cluster: int, start: int, count: int) -> Members:
-    """A page of the members of a cluster, the most active first."""
-    table = _clustered(version, side).filter(pl.col("cluster") == cluster)
+def members_of(
+    version: Version, side: str, level: int, cluster: int, start: int, count: int
+) -> Members:
+    """A page of the members of a cluster of a level, the most active first."""
+    table = _clustered(version, side, level).filter(pl.col("cluster") == cluster)
     if not len(table):
         raise UnknownError(f"cluster {cluster} does not exist; GET /clusters lists all of them")
     page = table.sort("interactions", descending=True, maintain_order=True)[start : start + count]
@@ -207,11 +216,14 @@ def _table(version: Version, side: str) -> pl.DataFrame:
     return tables[side]
 
 
-def _clustered(version: Version, side: str) -> pl.DataFrame:
+def _clustered(version: Version, side: str, level: int) -> pl.DataFrame:
     table = _table(version, side)
     if "cluster" not in table.columns:
         raise UnknownError(f"the {side} are not clustered; request another side")
-    return table
+    try:
+        return table_of_level(version.run, side, level)
+    except CelrecError as error:
+        raise UnknownError(str(error)) from error
 
 
 def _infos(table: pl.DataFrame) -> list[IdInfo]:

@@ -207,6 +207,7 @@ class Explained(_Message):
     own_row: bool
     cluster: int | None
     members: int
+    codes: list[int] = Field(description="The clusters in all levels, from the first one on.")
     path: list[int]
     weights: dict[str, float]
     neighbours: list[Neighbour]

@@ -216,6 +216,11 @@ async function explain(item) {
       parts.push(make("p", { class: "mixture-words" }, ...mixture.slice(0, 4).map(([row, weight]) =>
         clusterChip(Number(row), `${row}: ${Math.round(weight * 100)} %`))));
     }
+    if (why.codes.length > 1) {
+      parts.push(make("h3", {}, "Its cluster in each level"));
+      parts.push(make("ul", { class: "path" }, ...why.codes.map((one) =>
+        make("li", {}, clusterChip(one, String(one))))));
+    }
     if (why.path.length > 1) {
       parts.push(make("h3", {}, "Split off along"));
       parts.push(make("ul", { class: "path" }, ...why.path.map((one) =>
