@@ -1,6 +1,7 @@
 from celrec.cel.clusterer import Clusterer as Clusterer
 from celrec.cel.clusterizing import clusterize as clusterize
 from celrec.cel.clusterizing import declusterize as declusterize
+from celrec.cel.levelled_clusterer import LevelledClusterer as LevelledClusterer
 from celrec.cel.reassignment import Reassignment as Reassignment
 from celrec.cel.split import Splitter as Splitter
 from celrec.config.plan import Plan as Plan

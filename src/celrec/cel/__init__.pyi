@@ -9,6 +9,7 @@ from celrec.cel.criteria import CRITERIA as CRITERIA
 from celrec.cel.criteria import THRESHOLDS as THRESHOLDS
 from celrec.cel.evidence import DistributedEvidence as DistributedEvidence
 from celrec.cel.evidence import Evidence as Evidence
+from celrec.cel.levelled_clusterer import LevelledClusterer as LevelledClusterer
 from celrec.cel.reassignment import Reassignment as Reassignment
 from celrec.cel.split import NORMALISATIONS as NORMALISATIONS
 from celrec.cel.split import SPLIT_METHODS as SPLIT_METHODS

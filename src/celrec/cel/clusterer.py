@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,6 +19,7 @@ from celrec.cel.split import Members, Splitter, choose_cluster
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.clustered_bag import LooksUpBags
 from celrec.embeddings.id_rows import copy_row_state
+from celrec.embeddings.levelled import LevelledEmbedding
 from celrec.errors import CelrecError
 
 
@@ -66,9 +68,48 @@ class Move:
     """The number of clusters afterwards."""
     cluster: int | None = None
     """The cluster that was split."""
+    level: int | None = None
+    """The level of the table that it is in, from 1, if the table has several."""
 
 
-class Clusterer:
+class ScheduledMoves(ABC):
+    """Splits and reassignments every so many steps of an optimiser."""
+
+    def __init__(self, config: ClustererConfig) -> None:
+        self.split_every, self.reassign_every = config.split_every, config.reassign_every
+        self.growth, self.steps = config.growth, 0
+
+    def step(self, batch: Any = None) -> list[Move]:
+        """Split and reassign if it is time to; to be called after each step of the optimiser."""
+        self.observe(batch)
+        self.steps += 1
+        moves = []
+        if self.reassign_every and self.steps % self.reassign_every == 0:
+            moves.append(self.reassign())
+        if self.split_every and self.steps % self.split_every == 0:
+            for _ in range(max(1, int(self.growth * self.num_clusters))):
+                moves += self.split()
+        return moves
+
+    @property
+    @abstractmethod
+    def num_clusters(self) -> int:
+        """The number of active clusters."""
+
+    @abstractmethod
+    def observe(self, batch: Any) -> None:
+        """Take notice of a batch that was trained on."""
+
+    @abstractmethod
+    def split(self) -> list[Move]:
+        """Split one cluster now; no move if `max_clusters` is reached or none can be split."""
+
+    @abstractmethod
+    def reassign(self) -> Move:
+        """Reassign all members now."""
+
+
+class Clusterer(ScheduledMoves):
     """Splits clusters of one table and reassigns their members while a model is trained.
 
     Every `split_every` steps the cluster that ranks highest by `criterion` is split by
@@ -112,6 +153,9 @@ class Clusterer:
 
         """
         config = replace(config or ClustererConfig(), **changes)
+        super().__init__(config)
+        if isinstance(table, LevelledEmbedding):
+            raise CelrecError("table is a LevelledEmbedding; take a LevelledClusterer for it")
         if not isinstance(objective, Evidence):
             model = objective if isinstance(objective, nn.Module) else None
             objective = make_evidence(table, objective, model=model)
@@ -122,28 +166,20 @@ class Clusterer:
             raise CelrecError(f"max_clusters must lie in 1 … {table.max_clusters}, not {limit}")
         self.table, self.optimizer = table, optimizer
         self.evidence: Evidence = objective
-        self.split_every, self.reassign_every = config.split_every, config.reassign_every
-        self.growth, self.criterion = config.growth, config.criterion
+        self.criterion = config.criterion
         self.max_clusters = limit or table.max_clusters
         self.splitter, self.reassignment = config.splitter, config.reassignment
-        self.steps = 0
         self._generator = torch.Generator().manual_seed(config.seed)
 
-    def step(self, batch: Any = None) -> list[Move]:
-        """Split and reassign if it is time to; to be called after each step of the optimiser."""
+    @property
+    def num_clusters(self) -> int:
+        return self.table.num_clusters
+
+    def observe(self, batch: Any) -> None:
         self.evidence.observe(batch)
-        self.steps += 1
-        moves = []
-        if self.reassign_every and self.steps % self.reassign_every == 0:
-            moves.append(self.reassign())
-        if self.split_every and self.steps % self.split_every == 0:
-            for _ in range(max(1, int(self.growth * self.table.num_clusters))):
-                moves += self.split()
-        return moves
 
     @torch.no_grad()
     def split(self) -> list[Move]:
-        """Split one cluster now; no move if `max_clusters` is reached or none can be split."""
         table = self.table
         if table.num_clusters >= self.max_clusters:
             return []
@@ -168,7 +204,6 @@ class Clusterer:
 
     @torch.no_grad()
     def reassign(self) -> Move:
-        """Reassign all members now."""
         table = self.table
         before = table.assignment[:-1].long()
         partition = self.evidence.partition(torch.arange(len(before), device=before.device))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar, cast
+from functools import partial
+from typing import Any, TypeAlias, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -11,12 +12,14 @@ from torch.optim import Optimizer
 
 from celrec.cel.autograd_evidence import Objective
 from celrec.cel.clusterer import Clusterer, make_evidence
-from celrec.cel.learned_clusters import learned_clusters
+from celrec.cel.learned_clusters import learned_levels
+from celrec.cel.levelled_clusterer import LevelledClusterer
 from celrec.cel.reassignment import choose_unseen
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.clustered_bag import ClusteredEmbeddingBag
 from celrec.embeddings.embedding import Embedding
-from celrec.embeddings.id_rows import average_row_state
+from celrec.embeddings.id_rows import add_parameter, average_row_state
+from celrec.embeddings.levelled import LevelledEmbedding
 from celrec.errors import CelrecError
 
 
@@ -38,26 +41,29 @@ def clusterize(
     objective: Objective | None = None,
     optimizer: Optimizer | None = None,
     *,
+    levels: int = 1,
     start: str = "learned",
     interactions: Mapping[str, Tensor] | None = None,
     data: Sequence[Any] | None = None,
     **schedule: Any,
-) -> dict[str, Clusterer]:
+) -> dict[str, Clusterer | LevelledClusterer]:
     """Replace tables of a model by clustered ones, in place; the clusterers by name.
 
     `rows` says for each `nn.Embedding` or `nn.EmbeddingBag`, by its name in
     `model.named_modules()`, how many rows it is to have: a number, or a share of its
     ids such as `"1%"`. A table that is used in several places is replaced in all.
 
-    With `start="learned"` the table is compressed by `learned_clusters`, and the vectors
-    of ids with many `interactions` (counts per id, by name) are approximated better than
-    others. With `start="one"`, for tables that are not trained yet, all ids begin in one
-    cluster.
+    With several `levels`, vectors are sums of a row of each level (`LevelledEmbedding`), and
+    `rows` is the number of rows of all levels together.
 
-    The parameter object stays and only gets fewer rows, so references to it, such as those
-    of an optimiser or a regulariser, stay valid. An `optimizer` that has made steps has to
-    be passed, so that its state gets as many rows; for one that is built later, set
-    `clusterer.optimizer`.
+    With `start="learned"` the table is compressed by `learned_levels`, and the vectors of ids
+    with many `interactions` (counts per id, by name) are approximated better than others. With
+    `start="one"`, for tables that are not trained yet, all ids begin in one cluster.
+
+    The parameter object stays and only gets fewer rows (those of the first level), so references
+    to it, such as those of an optimiser or a regulariser, stay valid. An `optimizer` that has
+    made steps has to be passed, so that its state gets as many rows; for one that is built later,
+    set `clusterer.optimizer`.
 
     `objective`, from a batch to the loss of each sample, and `data`, if given, are the
     evidence of the clusterers, as in `AutogradEvidence`; tables whose clusters are not to
@@ -80,6 +86,8 @@ def clusterize(
     """
     if start not in STARTS:
         raise CelrecError(f"start must be one of {', '.join(STARTS)}, not {start!r}")
+    if levels < 1:
+        raise CelrecError(f"levels must be positive, not {levels}")
     counts = interactions or {}
     for name in counts:
         if name not in rows:
@@ -89,21 +97,29 @@ def clusterize(
     wanted = {name: _number(name, rows[name], table) for name, table in tables.items()}
     for name, table in tables.items():
         _check(name, table)
+        if levels > 1 and not isinstance(table, nn.Embedding):
+            raise CelrecError(f"levels: table {name!r} is an nn.EmbeddingBag; take levels=1 for it")
         _check_optimizer(optimizer, name, table)
     shared = {
-        name: _clusters(name, table, wanted[name], start, counts.get(name))
+        name: _clusters(name, table, (wanted[name], levels), start, counts.get(name))
         for name, table in tables.items()
     }
-    clusterers = {}
+    clusterers: dict[str, Clusterer | LevelledClusterer] = {}
     for name, table in tables.items():
-        new = _replaced(model, table, *shared[name], optimizer)
+        new = _replaced(model, table, shared[name], optimizer)
         loss = _missing_objective if objective is None else objective
-        evidence = make_evidence(new, loss, data=data, model=model)
-        clusterers[name] = Clusterer(new, optimizer, evidence, **schedule)
+        if isinstance(new, LevelledEmbedding):
+            parts = new.clustered_levels
+            several = [make_evidence(part, loss, data=data, model=model) for part in parts]
+            clusterers[name] = LevelledClusterer(new, optimizer, several, **schedule)
+        else:
+            evidence = make_evidence(new, loss, data=data, model=model)
+            clusterers[name] = Clusterer(new, optimizer, evidence, **schedule)
     return clusterers
 
 
 Plain = nn.Embedding | nn.EmbeddingBag
+Shared = ClusteredEmbedding | ClusteredEmbeddingBag | LevelledEmbedding
 
 
 def _tables(model: nn.Module, rows: Mapping[str, int | str]) -> dict[str, Plain]:
@@ -186,57 +202,71 @@ def _check_optimizer(optimizer: Optimizer | None, name: str, table: Plain) -> No
         )
 
 
+Level: TypeAlias = tuple[Tensor, Tensor]
+"""The cluster of each id, and the rows of the clusters."""
+
+
 @torch.no_grad()
 def _clusters(
-    name: str, table: Plain, rows: int, start: str, interactions: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """The cluster of each id, and the rows of the clusters."""
-    weight = table.weight.detach()
+    name: str, table: Plain, sizes: tuple[int, int], start: str, interactions: Tensor | None
+) -> list[Level]:
+    """The levels of a table; `sizes` are the rows of all, and how many levels."""
+    weight, levels = table.weight.detach(), sizes[1]
+    rows = max(sizes[0] // levels, 1)
     if start == "learned":
         try:
-            return learned_clusters(weight, rows, interactions)
+            return learned_levels(weight, rows, levels, interactions)
         except CelrecError as error:
             raise CelrecError(f"table {name!r}: {error}") from error
     # The first rows as the model initialised them, but for that of padding.
     ids = torch.arange(len(weight), device=weight.device)
     if table.padding_idx is not None and rows < len(weight):
         ids = ids[ids != table.padding_idx]
-    return torch.zeros(len(weight), dtype=torch.int64, device=weight.device), weight[ids[:rows]]
+    together = torch.zeros(len(weight), dtype=torch.int64, device=weight.device)
+    first = weight[ids[:rows]]
+    return [(together, first), *[(together, torch.zeros_like(first))] * (levels - 1)]
 
 
 @torch.no_grad()
 def _replaced(
-    model: nn.Module,
-    old: Plain,
-    assignment: Tensor,
-    rows: Tensor,
-    optimizer: Optimizer | None,
-) -> ClusteredEmbedding | ClusteredEmbeddingBag:
+    model: nn.Module, old: Plain, shared: list[Level], optimizer: Optimizer | None
+) -> Shared:
     """Put a clustered table in the place of `old` in the model; the new module."""
     parameter = cast(nn.Parameter, old.weight)
-    table = ClusteredEmbedding(
-        old.num_embeddings,
-        old.embedding_dim,
-        max_clusters=len(rows),
-        padding_idx=old.padding_idx,
-        device=parameter.device,
-        dtype=parameter.dtype,
-    )
-    average_row_state(optimizer, parameter, assignment, len(rows))
+    new = _table(old, len(shared), len(shared[0][1]))
+    tables = new.clustered_levels if isinstance(new, LevelledEmbedding) else [new]
+    average_row_state(optimizer, parameter, shared[0][0], tables[0].max_clusters)
     # Other references to the old table keep working.
     old.weight = nn.Parameter(parameter.data, requires_grad=parameter.requires_grad)
     parameter.grad = None
-    parameter.data = rows.clone()
-    table.weight = parameter
-    table.start_from(assignment)
-    choose_unseen(table)
-    new: ClusteredEmbedding | ClusteredEmbeddingBag = table
+    parameter.data = shared[0][1].clone()
+    tables[0].weight = parameter
+    for table, (assignment, rows) in zip(tables, shared, strict=True):
+        table.weight.copy_(rows)
+        table.weight.requires_grad_(parameter.requires_grad)
+        if table is not tables[0]:
+            add_parameter(optimizer, parameter, table.weight)
+        table.start_from(assignment)
+        choose_unseen(table)
+    module: Shared = new
     if isinstance(old, nn.EmbeddingBag):
-        new = ClusteredEmbeddingBag(
-            table, mode=old.mode, include_last_offset=old.include_last_offset
+        module = ClusteredEmbeddingBag(
+            tables[0], mode=old.mode, include_last_offset=old.include_last_offset
         )
-    replace_module(model, old, new)
-    return new
+    replace_module(model, old, module)
+    return module
+
+
+def _table(old: Plain, levels: int, rows: int) -> ClusteredEmbedding | LevelledEmbedding:
+    make = ClusteredEmbedding if levels == 1 else partial(LevelledEmbedding, levels=levels)
+    return make(
+        old.num_embeddings,
+        old.embedding_dim,
+        max_clusters=rows,
+        padding_idx=old.padding_idx,
+        device=old.weight.device,
+        dtype=old.weight.dtype,
+    )
 
 
 def _missing_objective(batch: object) -> Tensor:
@@ -265,7 +295,7 @@ def declusterize(model: Model) -> Model:
     >>> bool((model(ids) == before).all())
     True
     """
-    if isinstance(model, ClusteredEmbedding | ClusteredEmbeddingBag):
+    if isinstance(model, Shared):
         raise CelrecError(
             f"model is a {type(model).__name__} itself, which cannot be replaced in place; "
             "put it in an nn.Sequential"
@@ -275,17 +305,18 @@ def declusterize(model: Model) -> Model:
         part
         for whole in model.modules()
         if isinstance(whole, Embedding | ClusteredEmbeddingBag)
-        for part in whole.children()
+        for part in whole.modules()
+        if part is not whole
     }
     for module in list(model.modules()):
         if isinstance(module, ClusteredEmbeddingBag):
             replace_module(model, module, _plain_bag(module))
-        elif isinstance(module, ClusteredEmbedding) and module not in parts:
+        elif isinstance(module, ClusteredEmbedding | LevelledEmbedding) and module not in parts:
             replace_module(model, module, _plain(module))
     return model
 
 
-def _plain(table: ClusteredEmbedding) -> nn.Embedding:
+def _plain(table: ClusteredEmbedding | LevelledEmbedding) -> nn.Embedding:
     plain = nn.Embedding(
         table.num_embeddings, table.embedding_dim, table.padding_idx, device="meta"
     )
@@ -307,11 +338,12 @@ def _plain_bag(bags: ClusteredEmbeddingBag) -> nn.EmbeddingBag:
     return plain
 
 
-def _spread(table: ClusteredEmbedding) -> nn.Parameter:
+def _spread(table: ClusteredEmbedding | LevelledEmbedding) -> nn.Parameter:
     """The parameter of the table with a row for each id; the table keeps a copy of its rows."""
-    parameter = table.weight
+    first = table if isinstance(table, ClusteredEmbedding) else table.clustered_levels[0]
+    parameter = first.weight
     vectors = table(torch.arange(table.num_embeddings, device=parameter.device))
-    table.weight = nn.Parameter(parameter.data, requires_grad=parameter.requires_grad)
+    first.weight = nn.Parameter(parameter.data, requires_grad=parameter.requires_grad)
     parameter.grad = None
     parameter.data = vectors.detach().clone()
     return parameter

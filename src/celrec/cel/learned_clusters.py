@@ -48,14 +48,58 @@ def learned_clusters(
     return clustering.assignment, clustering.rows.to(vectors.dtype)
 
 
+_SWEEPS = 10  # over all levels after the last is learned
+
+
+@torch.no_grad()
+def learned_levels(
+    vectors: Tensor, clusters: int, levels: int, interactions: Tensor | None = None
+) -> list[tuple[Tensor, Tensor]]:
+    """`learned_clusters` of several levels, whose rows are added up.
+
+    Each level is learned from what the levels before it leave of the vectors. Then the members of
+    each level in turn are reassigned, and its rows made means anew, while the others stay. This
+    never raises the loss.
+
+    >>> vectors = torch.tensor([[0.0], [1.0], [10.0], [11.0]])
+    >>> (coarse, rows), (fine, more) = learned_levels(vectors, 2, 2)
+    >>> (rows[coarse] + more[fine]).flatten().tolist()
+    [0.0, 1.0, 10.0, 11.0]
+    """
+    left = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
+    weights, clusterings = _weights(interactions, left), []
+    for _ in range(levels):
+        assignment, rows = learned_clusters(left, clusters, interactions)
+        clusterings.append(_Clustering(left, weights, assignment, rows))
+        left = left - rows[assignment]
+    for _ in range(_SWEEPS if levels > 1 else 0):
+        moved = False
+        for clustering in clusterings:
+            clustering.points = left + clustering.rows[clustering.assignment]
+            moved |= clustering.reassign()
+            left = clustering.points - clustering.rows[clustering.assignment]
+        if not moved:
+            break
+    return [(one.assignment, one.rows.to(vectors.dtype)) for one in clusterings]
+
+
 class _Clustering:
     """Clusters of weighted points, and the means of their members."""
 
-    def __init__(self, points: Tensor, weights: Tensor) -> None:
-        self._points, self._weights = points, weights
+    def __init__(
+        self,
+        points: Tensor,
+        weights: Tensor,
+        assignment: Tensor | None = None,
+        rows: Tensor | None = None,
+    ) -> None:
+        """Begin with one cluster, or with those given."""
+        self.points, self._weights, self.count = points, weights, 1
         self.assignment = torch.zeros(len(points), dtype=torch.int64, device=points.device)
-        self.count = 1
-        self.rows = self._means()
+        if assignment is None or rows is None:
+            self.rows = self._means()
+        else:
+            self.assignment, self.rows, self.count = assignment, rows, len(rows)
 
     def split(self, target: int) -> None:
         """Split the cluster with the highest loss, until there are `target` clusters."""
@@ -72,7 +116,7 @@ class _Clustering:
             if chosen is None:
                 break
             ids, new = members[chosen], self.count
-            pulls = self._weights[ids, None] * (self._points[ids] - rows[chosen])
+            pulls = self._weights[ids, None] * (self.points[ids] - rows[chosen])
             leaving = splitter.leaving(Members(pulls, self._weights[ids]), generator)
             members[chosen] = ids[~leaving]
             members.append(ids[leaving])
@@ -89,7 +133,7 @@ class _Clustering:
         parts = zip(
             *(
                 torch.split(one, max(1, _BLOCK // self.count))
-                for one in (self._points, self.assignment)
+                for one in (self.points, self.assignment)
             ),
             strict=True,
         )
@@ -106,16 +150,16 @@ class _Clustering:
         return moved
 
     def _distance(self, cluster: Tensor) -> Tensor:
-        return (self._points - self.rows[cluster]).square().sum(1)
+        return (self.points - self.rows[cluster]).square().sum(1)
 
     def _loss(self, ids: Tensor, row: Tensor) -> Tensor:
-        return self._weights[ids] @ (self._points[ids] - row).square().sum(1)
+        return self._weights[ids] @ (self.points[ids] - row).square().sum(1)
 
     def _mean(self, ids: Tensor) -> Tensor:
         # As deviations from one member, so that the mean of equal vectors is that very vector.
-        base = self._points[ids[0]]
+        base = self.points[ids[0]]
         weights = self._weights[ids]
-        return base + weights @ (self._points[ids] - base) / weights.sum()
+        return base + weights @ (self.points[ids] - base) / weights.sum()
 
     def _means(self) -> Tensor:
         ids = self.assignment.argsort(stable=True)

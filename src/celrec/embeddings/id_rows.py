@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -149,6 +150,25 @@ def reset_state(optimizer: Optimizer | None, parameter: Tensor) -> None:
     for state in _state(optimizer, parameter).values():
         if isinstance(state, Tensor):
             state.zero_()  # not removed: some optimisers create their state only once
+
+
+@torch.no_grad()
+def add_parameter(optimizer: Optimizer | None, like: Tensor, new: nn.Parameter) -> None:
+    """Let an optimiser train a new parameter as it trains another one.
+
+    Its state has the same step count, and is 0 else.
+    """
+    for group in [] if optimizer is None else optimizer.param_groups:
+        if any(one is like for one in group["params"]):
+            group["params"].append(new)
+    known = _state(optimizer, like)
+    if optimizer is not None and known:
+        optimizer.state[new] = {
+            name: torch.zeros_like(new, dtype=value.dtype)
+            if isinstance(value, Tensor) and value.shape == like.shape
+            else copy.deepcopy(value)
+            for name, value in known.items()
+        }
 
 
 def _by_row(state: dict[str, Any], weight: Tensor) -> dict[str, Tensor]:
