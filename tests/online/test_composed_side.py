@@ -8,6 +8,7 @@ from celrec.config.online import RowDescentConfig
 from celrec.embeddings.binary_code import BinaryCodeEmbedding
 from celrec.embeddings.deep_hash import DeepHashEmbedding
 from celrec.embeddings.full import FullEmbedding
+from celrec.embeddings.levelled import LevelledEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
 from celrec.online.plain_tables import ComposedTableTrainer
@@ -17,6 +18,13 @@ IDS, DIM = 20, 3
 
 def binary_code():
     return BinaryCodeEmbedding(IDS, DIM, rows=6, seed=1)
+
+
+def levelled():
+    table = LevelledEmbedding(IDS, DIM, max_clusters=4)
+    for number, level in enumerate(table.clustered_levels, 1):
+        level.start_from(torch.arange(IDS) // number % 4)
+    return table
 
 
 def prehash():
@@ -33,7 +41,7 @@ def deep_hash():
     return DeepHashEmbedding(IDS, DIM, rows=8, hidden=4, hashes=6, seed=1)
 
 
-TABLES = [binary_code, prehash, quantised, deep_hash]
+TABLES = [binary_code, levelled, prehash, quantised, deep_hash]
 HOWS = [
     RowDescentConfig(),
     RowDescentConfig(average=False, l2=0.1),
@@ -92,7 +100,9 @@ def test_steps_are_those_of_torch_on_the_mean_or_the_sum_of_a_batch(make, how):
             torch.testing.assert_close(one, other)
 
 
-@pytest.mark.parametrize("make", [binary_code, prehash, quantised], ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    "make", [binary_code, levelled, prehash, quantised], ids=lambda make: make.__name__
+)
 def test_a_non_negative_table_is_kept_so(make):
     side = make_side(make, RowDescentConfig(learning_rate=0.5, non_negative=True))
     learn(side, batches(5))
@@ -101,7 +111,7 @@ def test_a_non_negative_table_is_kept_so(make):
 
 
 @pytest.mark.parametrize("rule", ["adagrad", "sgd"])
-@pytest.mark.parametrize("make", [binary_code, quantised], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", [binary_code, levelled, quantised], ids=lambda make: make.__name__)
 def test_a_table_that_grows_goes_on_learning(make, rule):
     plain, grows = (make_side(make, RowDescentConfig(rule=rule)) for _ in range(2))
     for side in (plain, grows):

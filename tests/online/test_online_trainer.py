@@ -12,6 +12,7 @@ from celrec.embeddings.binary_code import BinaryCodeEmbedding
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.hashing import ModuloEmbedding
+from celrec.embeddings.levelled import LevelledEmbedding
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
 from celrec.models.deepfm import DeepFM
@@ -50,6 +51,13 @@ def composed(ids, dim):
     return BinaryCodeEmbedding(ids, dim, rows=6)
 
 
+def levels(ids, dim):
+    table = LevelledEmbedding(ids, dim, max_clusters=3, levels=2)
+    for number, level in enumerate(table.clustered_levels, 1):
+        level.start_from(torch.arange(ids) // number % 3)
+    return table
+
+
 def prehash(ids, dim):
     table = PreHashEmbedding(40, dim, rows=4, k=2)  # it cannot grow
     table.bind(torch.arange(4))
@@ -69,6 +77,7 @@ KINDS = {
     "replay": (hard, hard, hard),
     "plain": (plain, modulo, plain),
     "composed": (composed, prehash, composed),
+    "levels": (levels, levels, levels),
     "all": (soft, hard, plain),
     "others": (hard, composed, soft),
 }
@@ -183,7 +192,7 @@ def test_the_same_seed_gives_the_same_and_another_gives_another(kind):
         found.append(go_on(trainer, all_batches(trainer, batches=3)))
     assert found[0] == found[1]
     # Composed tables begin with what torch's seed, which is the same, gave to them.
-    assert (found[0] == found[2]) == (kind == "composed")
+    assert (found[0] == found[2]) == (kind in ("composed", "levels"))
 
 
 def neumf(dim, fields):
