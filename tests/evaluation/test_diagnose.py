@@ -9,6 +9,7 @@ from celrec import CelrecError, ClusteredEmbedding, Planted, load_dataset
 from celrec.cel.split import eigenvalue_ratio
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.hashing import ModuloEmbedding
+from celrec.embeddings.levelled import LevelledEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.personal import BiasedEmbedding
 from celrec.evaluation.cluster_diagnostics import ClusterDiagnostics, diagnose
@@ -97,6 +98,22 @@ def test_rows_that_ids_have_alone_count_as_clusters(log):
     assert found["duplicate_rows"] == expected["duplicate_rows"] == 20  # copies until they move
     assert found["rating_spread"] == expected["rating_spread"]
     assert found["eigenvalue_ratio"] is not None
+
+
+def test_of_several_levels_the_first_is_measured(log):
+    torch.manual_seed(0)
+    users, items = (
+        FullEmbedding(log.num_users, 2),
+        LevelledEmbedding(log.num_items, 2, max_clusters=3),
+    )
+    model = Model(users, items)
+    for number, level in enumerate(items.clustered_levels, 1):
+        level.start_from(torch.arange(log.num_items) // number % 3)
+        torch.nn.init.normal_(level.weight)
+    found, first = diagnose(model, log), items.clustered_levels[0]
+    expected = ClusterDiagnostics.of(first.weight, first.assignment[:-1], log)
+    assert {name: found[name] for name in asdict(expected)} == asdict(expected)
+    assert found["eigenvalue_ratio"] >= 1
 
 
 def test_where_nothing_is_shared_there_is_no_ratio(log):

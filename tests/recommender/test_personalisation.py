@@ -10,6 +10,7 @@ from celrec.config.offline import DescentConfig
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.hashing import ModuloEmbedding
+from celrec.embeddings.levelled import LevelledEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.embeddings.personal import BiasedEmbedding
 from celrec.models.interaction import LOSSES
@@ -150,3 +151,10 @@ def test_the_copy_has_the_same_loss():
         assert (
             personalise(Model(FullEmbedding(log.num_users, 2), items, loss=loss), log).loss is loss
         )
+
+
+def test_sums_over_levels_are_refused():
+    log = Planted(rows=50, users=5, items=4, item_clusters=2).interactions()
+    items = LevelledEmbedding(log.num_items, 2, max_clusters=2)
+    with pytest.raises(CelrecError, match="personalise is for tables of one level"):
+        personalise(Model(FullEmbedding(log.num_users, 2), items), log)

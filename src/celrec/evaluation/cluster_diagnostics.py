@@ -14,6 +14,7 @@ from torch import Tensor
 
 from celrec.cel.split import eigenvalue_ratio
 from celrec.data.interactions import Interactions
+from celrec.embeddings.levelled import LevelledEmbedding
 from celrec.errors import CelrecError
 from celrec.offline.factorisation_solver import DotProductEvidence
 from celrec.recommender.model import Model
@@ -181,10 +182,12 @@ def _genre_entropy(genres: pl.Series, clusters: NDArray[np.int64]) -> float | No
 def diagnose(model: Model, log: Interactions) -> dict[str, Any]:
     """The `ClusterDiagnostics` of the items' rows, and the median eigenvalue ratio.
 
-    Private rows count as clusters too. The ratio is over rows shared by more ids than dimensions;
-    it does not exist for rows with gradients in one direction only, and for networks.
+    Private rows count as clusters too; of several levels, the clusters of the first are measured.
+    The ratio is over rows shared by more ids than dimensions; it does not exist for rows with
+    gradients in one direction only, and for networks.
     """
-    table = model.item_rows
+    items = model.tables["items"]
+    table = items.clustered_levels[0] if isinstance(items, LevelledEmbedding) else model.item_rows
     everyone = torch.arange(table.num_embeddings)
     # Only rows that some item has, numbered without gaps.
     used, rows = np.unique(table.row_of(everyone).numpy(), return_inverse=True)

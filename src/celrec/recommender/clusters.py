@@ -47,6 +47,10 @@ def _mixed(table: Embedding, warm: torch.Tensor) -> Embedding:
         return QuantisedEmbedding(MixedEmbedding.personalise(table.rows, warm))
     if isinstance(table, ClusteredEmbedding):
         return MixedEmbedding.personalise(table, warm)
+    if isinstance(table, LevelledEmbedding):
+        raise CelrecError(
+            "personalise is for tables of one level, not for sums of rows of several; leave it out"
+        )
     return table
 
 
