@@ -62,11 +62,11 @@ class CodeTree(NamedTuple):
     own: NDArray[np.float32]
 
     @classmethod
-    def of(cls, groups: ItemGroups, codes: NDArray[np.int64], table: LevelledEmbedding) -> CodeTree:
+    def of(cls, groups: ItemGroups, codes: NDArray[np.int32], table: LevelledEmbedding) -> CodeTree:
         """The tree of groups in the order of their codes, given the codes of each item."""
         sizes = [level.num_clusters for level in table.clustered_levels]
         level_starts = np.concatenate([[0], np.cumsum(sizes)])
-        rows = (codes[groups.first] + level_starts[:-1]).astype(np.int32)
+        rows = codes[groups.first] + level_starts[:-1].astype(np.int32)
         pair_starts = _changes(rows[:, :2])
         first, second = np.ascontiguousarray(rows[pair_starts[:-1], :2].T)
         branch_starts = _changes(first[:, None])
@@ -81,9 +81,9 @@ class CodeTree(NamedTuple):
         )
 
 
-def item_codes(table: LevelledEmbedding, count: int) -> NDArray[np.int64]:
+def item_codes(table: LevelledEmbedding, count: int) -> NDArray[np.int32]:
     """(count, levels): the codes of the first items."""
-    return table.codes(torch.arange(count)).numpy()
+    return table.codes(torch.arange(count)).int().numpy()
 
 
 def _changes(values: NDArray[np.int32]) -> NDArray[np.int64]:

@@ -46,8 +46,9 @@ class TopK:
     is then exact among these candidates.
 
     Unseen users (−1) have the vector of unseen ids. Memory is bounded for any number of users,
-    except for the result, and is at most about 50 bytes per item. Precomputed groups belong to
-    the current state of the model: create a new `TopK` after further training.
+    except for the result, and is at most about 50 bytes per item, or 110 with several levels.
+    Precomputed groups belong to the current state of the model: create a new `TopK` after further
+    training.
 
     >>> from celrec.embeddings.clustered import ClusteredEmbedding
     >>> from celrec.embeddings.full import FullEmbedding

@@ -190,7 +190,7 @@ class TiedItems(NamedTuple):
             table = table.rows
         vector = _vectors(table, count)
         shared = table.shared if isinstance(table, PersonalEmbedding) else table
-        cluster = _vectors(shared, count)
+        cluster = vector if shared is table else _vectors(shared, count)
         score = vector
         if model.model.bilinear:
             own = bias
