@@ -197,6 +197,31 @@ def test_evidence_may_be_given_for_each_level():
         Clusterer(model.items, None, model)
 
 
+@pytest.mark.parametrize(("levels", "parts", "padding"), SHAPES)
+def test_the_rows_of_a_level_are_tried_all_at_once(levels, parts, padding):
+    model, batches = make_model(levels, parts, padding), make_batches()
+    for level in model.items.clustered_levels:
+        level.start_from(torch.arange(ITEMS) % 4)
+        nn.init.normal_(level.weight)
+    calls = []
+
+    def objective(batch):
+        calls.append(batch)
+        return model(batch)
+
+    for level in model.items.clustered_levels:
+        evidence = AutogradEvidence(level, objective, data=batches)
+        evidence.losses()
+        calls.clear()
+        losses = evidence.losses()
+        assert len(calls) == 2 * len(batches)  # as they are, and with all rows
+        for row in range(4):
+            before = level.assignment.clone()
+            level.assignment.fill_(row)
+            torch.testing.assert_close(losses[:, row], evidence.own_losses())
+            level.assignment.copy_(before)
+
+
 # Trained tables.
 
 

@@ -14,11 +14,14 @@ from celrec.config.building import make_model
 from celrec.config.offline import OfflineConfig, Schedule
 from celrec.config.plan import Plan
 from celrec.config.presets import PRESETS
+from celrec.embeddings.levelled import LevelledEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
 from celrec.offline.fitting import Fit, fit
 from celrec.offline.solver import ValidationRecord
 from celrec.offline.training import OfflineTraining
 from celrec.runs.run_folder import check_place, load_run, save_run, trained_run
+from celrec.runtime.memory_budget import MemoryBudget
+from tests.inference.small_models import small_log, small_model
 
 PLANTED = Planted(rows=4000, users=50, items=60, dim=3, item_clusters=4)
 
@@ -276,3 +279,19 @@ def test_a_config_that_was_meddled_with_is_told_or_does_no_harm(data, trained, t
     finally:
         (folder / "config.json").write_text(kept)
     assert "\n" not in told
+
+
+@pytest.mark.parametrize("budget", [None, 0, 10**9])
+@pytest.mark.parametrize("model", ["mf", "deepfm"])
+def test_levels_come_back_within_any_budget(tmp_path, model, budget):
+    log, plan = small_log(), Plan("cel", "5", rank=6, model=model, side="both")
+    log = log if plan.network else replace(log, columns={})
+    made = small_model(log, plan, levels=3)
+    save_run(tmp_path / "run", trained_run(log, made, plan, {}, {}, {}))
+    room = None if budget is None else MemoryBudget(budget=budget)
+    back = load_run(tmp_path / "run", budget=room).model
+    assert isinstance(back.tables["items"], LevelledEmbedding)
+    assert torch.equal(back.predict(log), made.predict(log))
+    unseen = back.items(torch.tensor([-1]))
+    back.items.grow(1_000)
+    assert torch.equal(back.items(torch.tensor([999])), unseen)

@@ -119,7 +119,10 @@ class LevelledEmbedding(Embedding):
         found = [level.vectors(ids) for level in self.clustered_levels]
         per = self.levels_per_part
         sums = [sum(found[n + 1 : n + per], found[n]) for n in range(0, len(found), per)]
-        return sums[0] if self.parts == 1 else torch.cat(sums, -1)
+        if self.parts == 1:
+            return sums[0]
+        # A probe of one part may have an axis of candidates.
+        return torch.cat(torch.broadcast_tensors(*sums), -1)  # type: ignore[no-untyped-call]
 
     def use_budget(self, budget: MemoryBudget) -> None:
         for level in self.clustered_levels:

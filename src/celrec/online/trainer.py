@@ -273,6 +273,7 @@ class OnlineTrainer(LossProbe):
             self._optimizer.step()
 
     def with_history(self, batch: Batch) -> Batch:
+        """The batch with the users' latest items before each moment, if the model reads them."""
         length = self.recommender.history_length
         if not length or batch.history is not None or batch.moment is None:
             return batch
