@@ -167,7 +167,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         notes=(
             "Gradient descent is the paper's loop to the letter (preset `paper`), and the paper's "
             "numbers, of Tables 7 and 2, stand beside it; least squares is the preset "
-            "`least-squares` of this library. The strength of the penalties is chosen for each row and log.",
+            "`least-squares` of this library. The strength of the penalties is chosen for each row "
+            "and log.",
             "CEL has 1 % of the rows, and is then personalised: each item has its own row.",
         ),
     ),

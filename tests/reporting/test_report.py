@@ -54,20 +54,6 @@ def test_each_level_has_a_tree_and_a_listing(parse, tmp_path):
     assert "All items in level 2 began in one cluster" in page.text
 
 
-def test_each_level_has_a_tree_and_a_listing(parse, tmp_path):
-    log, plan = small_log(), Plan("cel", "5", rank=6, model="deepfm", side="both")
-    model = small_model(log, plan, levels=2)
-    level = model.items.clustered_levels[1]
-    level.start_from(torch.zeros(level.num_embeddings, dtype=torch.int64))
-    level.split(0, torch.tensor([1, 2, 3]))
-    save_run(tmp_path / "run", trained_run(log, model, plan, {}, {}, {}))
-    page = parse(written(tmp_path / "run", out=tmp_path / "page.html", reference=False).path)
-    found = [one["data-key"] for one in page.all("div") if one.get("class") == "explorer"]
-    assert found == [f"{side}-level-{n}" for side in ("items", "users", "column-0") for n in (1, 2)]
-    assert "2 clusters of items in level 2" in page.text
-    assert "All items in level 2 began in one cluster" in page.text
-
-
 def test_the_numbers_are_those_that_are_measured(runs, parse, tmp_path):
     folder = runs("both")
     report = written(folder, out=tmp_path / "page.html")

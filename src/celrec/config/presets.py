@@ -66,7 +66,7 @@ _PASSES = Schedule(steps=10, split_every=0, reassign_every=0, validate_every=1, 
 _MANY_PASSES = replace(_PASSES, steps=100, validate_every=2, patience=5)
 _RATINGS = RowDescentConfig(learning_rate=0.03, l2=0.2, non_negative=True)
 # What the paper says of CEL-Lite: gradient descent on the batch and on the latest events of its
-# ids, gradients averaged, all ids of a batch judged by all outputs, nothing added to their losses.
+# ids, gradients averaged, all ids of a batch reassigned by exact losses, nothing added.
 _LITERAL = OnlineConfig(
     assignment="hard",
     shared=RowDescentConfig(rule="sgd", learning_rate=0.05),
