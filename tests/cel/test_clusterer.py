@@ -173,7 +173,9 @@ def quadratic_evidence(table, linear):
     """Evidence with curvatures, which the gain alone asks for: L_j(v) = ½·‖v‖² − q_j·v."""
     evidence = QuadraticEvidence(table, torch.ones(table.num_embeddings))
     dim = table.embedding_dim
-    evidence.members = Quadratics(torch.eye(dim).repeat(len(linear), 1, 1), linear)
+    evidence.members = Quadratics(
+        torch.eye(dim).double().repeat(len(linear), 1, 1), linear.double()
+    )
     return evidence
 
 
