@@ -111,8 +111,7 @@ _PLAN = (
         "levels",
         int,
         1,
-        "Rows that are added up to the vector of an id, one of each level; the rows of a table "
-        "are divided among its levels.",
+        "The vector of an id is the sum of a row of each level; levels share the rows evenly.",
         _same(1, TRAIN, COMPARE, RECOMMENDER),
         range=AT_LEAST_ONE,
     ),
@@ -120,10 +119,10 @@ _PLAN = (
         "start",
         str,
         None,
-        "Where clusters start: full (a fit with a row for each id, which is then compressed), warm "
-        "(the same with rows for the warmest ids only, as many as the table has), one, random:N, "
-        "ratings:N (bins of mean rating), genres, or those of a run folder. If not given: full, "
-        "or for mf warm where that would take more than 4 GiB, or one with other presets.",
+        "Where clusters start: full (compressed from a fit with a row for each id), warm (the same "
+        "with rows for the warmest ids only, as many as the table has), one, random:N, ratings:N "
+        "(bins of mean rating), genres, or a run folder. If not given: full, or for mf warm where "
+        "that would take more than 4 GiB; one with other presets.",
         _same(None, TRAIN, RECOMMENDER),
     ),
     Option(

@@ -56,13 +56,11 @@ class Recommender:
             factorisation, or nothing); for cel-lite hard or paper; online: learn other embeddings
             event by event.
         seed: The random seed of splits, initial values and negative samples.
-        levels: Rows that are added up to the vector of an id, one of each level; the rows of a
-            table are divided among its levels.
-        start: Where clusters start: full (a fit with a row for each id, which is then compressed),
-            warm (the same with rows for the warmest ids only, as many as the table has), one,
-            random:N, ratings:N (bins of mean rating), genres, or those of a run folder. If not
-            given: full, or for mf warm where that would take more than 4 GiB, or one with other
-            presets.
+        levels: The vector of an id is the sum of a row of each level; levels share the rows evenly.
+        start: Where clusters start: full (compressed from a fit with a row for each id), warm (the
+            same with rows for the warmest ids only, as many as the table has), one, random:N,
+            ratings:N (bins of mean rating), genres, or a run folder. If not given: full, or for mf
+            warm where that would take more than 4 GiB; one with other presets.
         frozen: Keep the initial clusters.
         personalise: Which ids get a row of their own in the end: none, all, or those with more
             interactions than a number.
@@ -79,14 +77,10 @@ class Recommender:
     >>> import celrec
     >>> ratings = celrec.Planted(3_000, 60, 40, dim=2, item_clusters=4).interactions().to_frame()
     >>> rec = celrec.Recommender(compression="4").fit(ratings)
-    >>> rec
-    Recommender(mf, cel, 60 users, 40 items)
+    >>> rec, len(rec.clusters())
+    (Recommender(mf, cel, 60 users, 40 items), 4)
     >>> rec.recommend(7, k=2).columns
     ['user', 'place', 'item', 'score']
-    >>> rec.predict({"user": [7, 8], "item": [3, 3]}).keys()
-    dict_keys(['user', 'item', 'prediction'])
-    >>> len(rec.clusters())
-    4
 
     One that learns online takes new users and items at any time:
 
@@ -338,8 +332,8 @@ class Recommender:
             if ties not in self._tops:
                 self._tops[ties] = TopItems(run, ties=ties)
             return self._tops[ties]
-        only = {"allowed": allowed, "banned": banned}
-        ids = {n: requested_ids(n, values) for n, values in only.items() if values is not None}
+        given = {"allowed": allowed, "banned": banned}.items()
+        ids = {name: requested_ids(name, values) for name, values in given if values is not None}
         return TopItems(run, ties=ties, **ids)
 
     def _users(self, users: OneOrMany | None) -> pl.Series:
