@@ -44,7 +44,7 @@ def test_where_nothing_can_be_fetched_synthetic_ratings_do(cache, tmp_path, monk
     assert "on fold 1 of 5 of synthetic" in shown
     found = errors(shown)
     assert set(found) == {"biases", "full", "hashing", "CEL"}
-    assert found["CEL"] < found["biases"] < found["hashing"]
+    assert found["CEL"] < min(found["biases"], found["hashing"])
     assert list(cache.rglob("*.parquet")) == []
     page = (tmp_path / "run" / "report.html").read_text()
     assert "Full embedding" in page
@@ -69,7 +69,8 @@ def test_on_movielens_cel_beats_hashing_and_biases_with_few_bytes():
     assert "on fold 1 of 5 of ml-100k" in shown
     found = errors(shown)
     assert 0.85 < found["biases"] < 0.90
-    assert found["CEL"] < 0.8707  # what the paper reports at 1 %
-    assert found["full"] < found["CEL"] < found["biases"] < found["hashing"]
+    assert found["CEL"] < 0.8689 - 0.05  # what the paper reports at 5 %
+    assert found["full"] < found["CEL"] < found["full"] + 0.005
+    assert found["CEL"] < found["hashing"] - 0.05
     assert "Star Wars (1977)" in shown
     assert Path(re.findall(r"^(\S+/report\.html)", shown, re.M)[-1]).is_file()

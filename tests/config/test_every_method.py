@@ -199,6 +199,10 @@ def test_bytes_while_training_are_those_held_or_needed_to_prepare(name):
     plan = plan_of("nmf", name)
     table = make_model(split().train_and_valid(), plan).items
     held = max(table.memory(training=True).total, table.preparation_bytes)
+    if plan.full_fit is not None:
+        # The full fit: rows with biases, the last draw, its mean of four times as many columns.
+        rows = table.num_embeddings + 1
+        held = 4 * rows * 2 * (plan.full_fit.dim + 1) + 4 * rows * (1 + 4 * plan.full_fit.dim)
     assert fitted(plan).training_bytes["items"] == held
     assert held >= fitted(plan).model.items.memory().total
 

@@ -178,8 +178,8 @@ class GibbsConfig:
     """Gibbs sampling of Bayesian matrix factorisation, for full tables with biases.
 
     A step draws all rows, and the means and precisions of their priors. The first `burn_in`
-    draws are not in the mean that is kept. The mean of the rows of a side is worth `prior_rows`
-    rows of zeros.
+    draws are not in the mean that is kept. A priori the mean of the rows of a side is worth
+    `prior_rows` rows of zeros, and σ² as many interactions with the variance of the targets.
     """
 
     burn_in: int = 20

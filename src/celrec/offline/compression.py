@@ -121,7 +121,8 @@ class Compression:
             design = torch.cat([partners[:, :-1], torch.ones_like(partners[:, :1])], 1)
         weighted = self._weights[other][:, None] * design
         metric = weighted.T @ design
-        metric.diagonal().add_(_RIDGE * float(metric.diagonal().mean()))
+        # Of a single user or item, the centred factors are zeros.
+        metric.diagonal().add_(_RIDGE * float(metric.diagonal().mean()) or 1.0)
         right = factors[side] @ (factors[other].T @ weighted)
         if self._extra:
             right -= partners[:, -1] @ weighted

@@ -194,7 +194,8 @@ class GibbsSampling(Solver):
         rng = np.random.default_rng([self._seed, self._sweep])
         self._draw("users", rng)
         loss = max(self._draw("items", rng), _LEAST_NOISE * self._scale * self._size)
-        self._noise = loss / rng.chisquare(self._size)
+        known = self.how.prior_rows  # and as many interactions for the noise
+        self._noise = (loss + known * self._scale) / rng.chisquare(self._size + known)
         if self._sweep <= self.how.burn_in:
             self._average = LowRankMean(self.dim - 1)
         users, items = (rows.weight.detach() for rows in self._rows.values())
