@@ -26,7 +26,7 @@ _SWEEPS = Schedule(
 # The last hundred sweeps would gain 0.0004 on MovieLens-1m, and take as long as all before them.
 _PERSONAL_SWEEPS = Schedule(steps=200, validate_every=2, patience=5, least_gain=1e-4)
 
-# Members judged by their posterior quadratics, from a fit with a row for each id.
+# Losses of members by their posterior quadratics, from a fit with a row for each id.
 _POSTERIOR = OfflineConfig(
     solver=LeastSquaresConfig(members="posterior", non_negative=True),
     schedule=Schedule(
@@ -64,7 +64,7 @@ _PASSES = Schedule(steps=10, split_every=0, reassign_every=0, validate_every=1, 
 _MANY_PASSES = replace(_PASSES, steps=100, validate_every=2, patience=5)
 _RATINGS = RowDescentConfig(learning_rate=0.03, l2=0.2, non_negative=True)
 # What the paper says of CEL-Lite: gradient descent on the batch and on the latest events of its
-# ids, gradients averaged, all ids of a batch judged by all outputs, nothing added to their losses.
+# ids, gradients averaged, all ids of a batch reassigned by exact losses, nothing added.
 _LITERAL = OnlineConfig(
     assignment="hard",
     shared=RowDescentConfig(rule="sgd", learning_rate=0.05),

@@ -100,7 +100,7 @@ def _whole(data: bytes) -> int:
 
 @contextmanager
 def _writable(path: Path) -> Iterator[None]:
-    """Tells of a file that cannot be written."""
+    """Raise a CelrecError that names the file if it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield

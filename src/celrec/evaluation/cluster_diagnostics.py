@@ -19,7 +19,7 @@ from celrec.errors import CelrecError
 from celrec.offline.factorisation_solver import DotProductEvidence
 from celrec.recommender.model import Model
 
-_CHUNK = 512  # rows that are compared with all others at once
+CHUNK = 512  # rows that are compared with all others at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +153,8 @@ def _duplicates(rows: Tensor, tolerance: float) -> int:
     group, before = numbers.clone(), numbers - 1
     while not torch.equal(group, before):
         before = group.clone()
-        for start in range(0, len(rows), _CHUNK):
-            some = slice(start, start + _CHUNK)
+        for start in range(0, len(rows), CHUNK):
+            some = slice(start, start + CHUNK)
             # Not by matrix products, which would not find that equal rows have distance 0.
             distance = torch.cdist(rows[some], rows, compute_mode="donot_use_mm_for_euclid_dist")
             near = distance <= tolerance * torch.maximum(lengths[some, None], lengths)

@@ -80,10 +80,10 @@ def outcome(fitted: Fit, split: Split, plan: Plan, seconds: float) -> dict[str, 
 
 
 FULL = "full"
-"""What times are told in."""
+"""The method to which times are relative."""
 CLUSTERED = ("cel", "cel-int8")
 PENALTIES = (0.5, 1.0, 2.0, 4.0)
-"""What is worth trying."""
+"""Factors on the regularisation, for the hyperparameter search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class Comparison:
     def run(
         self, watch: Callable[[int, Plan], Watcher] = lambda _, __: lambda _, __: None
     ) -> list[ComparisonRow]:
-        """Train what is missing; `watch` is told of each cell and gives who watches over it."""
+        """Train missing cells; `watch(number, plan)` returns the callback of one's training."""
         for number, (plan, fold) in enumerate(self._pairs()):
             cell = self._cell(plan, fold)
             if cell not in self._cells:

@@ -75,7 +75,7 @@ COLD_LIMIT = 20
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """Mean squared errors, and where targets are 0 or 1 AUC; None where there is nothing to judge.
+    """Mean squared errors, and where targets are 0 or 1 AUC; None without interactions.
 
     >>> import celrec
     >>> train = celrec.read({"user": [1] * 25, "item": [1] * 24 + [2], "rating": [3.0] * 25})

@@ -20,7 +20,7 @@ _SURE = 1e-7  # a prediction is taken to be no surer than this, so that no loss 
 
 
 class Measured(NamedTuple):
-    """What predictions came to; None where there is nothing to judge."""
+    """The errors of predictions; None where there are no events."""
 
     events: int
     mse: float | None

@@ -1,4 +1,4 @@
-"""Alternating least squares with clusters that judge members by their posterior quadratics."""
+"""Alternating least squares with clusters by the posterior quadratics of their members."""
 
 from __future__ import annotations
 

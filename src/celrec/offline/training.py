@@ -93,7 +93,7 @@ class OfflineTraining:
 
     @property
     def best(self) -> ValidationRecord:
-        """The judgement of the state that was, or is to be, left."""
+        """The validation record of the best state, which training returns to at its end."""
         return self.validation_records[self._best]
 
     def start(self) -> None:
@@ -105,8 +105,8 @@ class OfflineTraining:
         watch: Callable[[ValidationRecord], None] = lambda _: None,
         save: Callable[[], None] = lambda: None,
     ) -> list[ValidationRecord]:
-        """Train to the end; `watch` is told of each judgement, then `save` may keep the state."""
-        # What is left may have fewer clusters, so it cannot tell that training has ended.
+        """Train to the end; after each validation call `watch(record)`, then `save()`."""
+        # The best state may have fewer clusters, so it does not show that training has ended.
         while self.grown_to is None and not self._finished():
             self._step += 1
             loss = self._solver.step()
