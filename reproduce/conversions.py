@@ -97,7 +97,7 @@ class Conversions(Experiment):
     def __init__(
         self, name: str, title: str, lines: Sequence[Line], notes: Sequence[str] = ()
     ) -> None:
-        self.name, self.title, self._lines, self._notes = name, title, lines, notes
+        self.name, self.title, self.lines, self._notes = name, title, lines, notes
 
     def cells(self, known: CellFile, *, quick: bool) -> Sequence[Cell]:
         """Rates come first, then seed after seed; what is quick has one size only."""
@@ -121,7 +121,7 @@ class Conversions(Experiment):
         """See `Experiment`."""
         names = ("data", "model", "method", "compression", "rank")
         line = Line(**{name: cell[name] for name in names})
-        split = _split(line.data)
+        split = load_split(line.data)
         if "seed" not in cell:
             loss = validate(split, line.plan(cell["rate"]))
             return {"valid": loss if math.isfinite(loss) else None}
@@ -147,7 +147,7 @@ class Conversions(Experiment):
             headers = ("", "size", "rank", "rows", "AUC", "cold", "table", "index", "training")
             tables.append(ResultTable((*headers, "rate", "passes"), rows, caption + ":"))
         here = {line.data for line in present}
-        absent = dict.fromkeys(line.data for line in self._lines if line.data not in here)
+        absent = dict.fromkeys(line.data for line in self.lines if line.data not in here)
         notes = [
             *self._notes,
             *([] if quick else [_search_space()]),
@@ -160,7 +160,7 @@ class Conversions(Experiment):
         """The lines whose data are here; what is quick has one size only."""
         return [
             line
-            for line in self._lines
+            for line in self.lines
             if (line.data == PLANTED or is_present(line.data, known))
             and (not quick or line.compression == line.tuned().compression)
         ]
@@ -194,7 +194,8 @@ class Conversions(Experiment):
 
 
 @lru_cache(maxsize=1)  # a process works on several cells of the same log
-def _split(data: str) -> Split:
+def load_split(data: str) -> Split:
+    """A data set with conversions as targets, split for tests."""
     plan = Line(data, "mf", "full").plan(1.0)
     log: Interactions = planted_conversions() if data == PLANTED else load_dataset(data)
     log = plan.prepared(log)

@@ -77,17 +77,17 @@ def _ratio(column: str) -> float:
 def _entries(data: str, ratios: Sequence[float]) -> list[Entry]:
     entries = []
     for variant in _VARIANTS:
-        tuned = _trial(data, variant, _TUNED_AT)
+        tuned = make_trial(data, variant, _TUNED_AT)
         for kind, personalise in ((_CEL, "none"), (_PERSONAL, "all")):
             for ratio in ratios:
                 if ratio == 100 and kind == _PERSONAL:
                     continue  # every item has a row to itself already
-                trial = _trial(data, variant, ratio, personalise)
+                trial = make_trial(data, variant, ratio, personalise)
                 entries.append(Entry(_row(variant, kind), f"{ratio:g} %", trial, tuned=tuned))
     return entries
 
 
-def _trial(data: str, variant: str, ratio: float, personalise: str = "none") -> Trial:
+def make_trial(data: str, variant: str, ratio: float, personalise: str = "none") -> Trial:
     """One that has all its clusters: it is judged only when they are there."""
     plan = Plan(compression=f"{ratio:g}%", personalise=personalise)
     return Trial(data, plan, variant=variant, change={"schedule.validate_growing": False})

@@ -31,7 +31,7 @@ _LOOPS = {
     "default": "least squares",
 }
 """Presets, and what they are called here."""
-_LOOK_EVERY = {"paper": 20, "descent": 20, "default": 1}
+LOOK_EVERY = {"paper": 20, "descent": 20, "default": 1}
 _COLOURS = ("#fd8d3c", "#cc4c78", "#7e03a8", "#0d0887")  # darker as there are more rows
 _STYLES = (":", "-.", "--", "-")
 _NOTES = (
@@ -55,7 +55,7 @@ def outside_central(table: ClusteredEmbedding, log: Interactions) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class Line:
     """A line of a panel."""
 
     data: str
@@ -63,7 +63,7 @@ class _Line:
     ratio: str
 
     def trial(self, *, quick: bool) -> Trial:
-        change = {"schedule.validate_every": _LOOK_EVERY[self.preset], "schedule.patience": 10**6}
+        change = {"schedule.validate_every": LOOK_EVERY[self.preset], "schedule.patience": 10**6}
         plan = Plan(preset=self.preset, compression=SIZES[self.data][self.ratio])
         return Trial(self.data, plan, change=change, quick=quick)
 
@@ -120,7 +120,7 @@ class Figure7(Experiment):
             figures = [f"{self.name}.png"]
         return Report(self.title, tables, figures, notes, missing)
 
-    def _draw(self, found: Mapping[_Line, Mapping[str, Any]], folder: Path) -> None:
+    def _draw(self, found: Mapping[Line, Mapping[str, Any]], folder: Path) -> None:
         logs = list(dict.fromkeys(line.data for line in found))
         with drawing(folder, self.name, 9, 1 + 2.6 * len(logs)) as figure:
             panels = figure.subplots(len(logs), len(_LOOPS), sharey=True, squeeze=False)
@@ -150,7 +150,7 @@ class Figure7(Experiment):
             )
 
 
-def _table(found: Mapping[_Line, Mapping[str, Any]]) -> ResultTable:
+def _table(found: Mapping[Line, Mapping[str, Any]]) -> ResultTable:
     rows = [
         [
             line.data,
@@ -182,10 +182,10 @@ def _reached(one: Mapping[str, Any], share: float) -> str:
     return "never" if first is None else f"{first:,}"
 
 
-def _lines(*, quick: bool) -> list[_Line]:
+def _lines(*, quick: bool) -> list[Line]:
     logs = ("ml-100k",) if quick else tuple(SIZES)
     ratios = ("1 %", "5 %") if quick else tuple(SIZES["ml-1m"])
-    return [_Line(log, loop, ratio) for log in logs for loop in _LOOPS for ratio in ratios]
+    return [Line(log, loop, ratio) for log in logs for loop in _LOOPS for ratio in ratios]
 
 
 EXPERIMENTS = {"figure7": Figure7()}

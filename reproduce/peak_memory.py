@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from types import TracebackType
 
-_PROCESS = Path("/proc/self")
+PROCESS = Path("/proc/self")
 
 
 class PeakMemory:
@@ -24,7 +24,7 @@ class PeakMemory:
 
     def __enter__(self) -> PeakMemory:
         try:
-            (_PROCESS / "clear_refs").write_text("5")  # the peak falls to what is held now
+            (PROCESS / "clear_refs").write_text("5")  # the peak falls to what is held now
         except OSError:
             return self
         self.nbytes = 0
@@ -37,5 +37,5 @@ class PeakMemory:
         trace: TracebackType | None,
     ) -> None:
         if self.nbytes is not None:
-            told = re.search(r"^VmHWM:\s+(\d+) kB$", (_PROCESS / "status").read_text(), re.M)
+            told = re.search(r"^VmHWM:\s+(\d+) kB$", (PROCESS / "status").read_text(), re.M)
             self.nbytes = 1024 * int(told[1]) if told else None

@@ -151,7 +151,7 @@ class Runner:
         os.environ.update(wanted)
         spawn = multiprocessing.get_context("spawn")
         try:
-            with ProcessPoolExecutor(workers, spawn, _begin, (threads,)) as pool:
+            with ProcessPoolExecutor(workers, spawn, begin_worker, (threads,)) as pool:
                 yield pool
         finally:
             for name, value in before.items():
@@ -167,7 +167,8 @@ def _lent(experiment: Experiment, cell: Cell, others: Sequence[CellFile]) -> dic
     return next((one for one in found if one is not None and experiment.serves(cell, one)), None)
 
 
-def _begin(threads: int) -> None:
+def begin_worker(threads: int) -> None:
+    """Initialise a worker process, which ends when its parent ends."""
     torch.set_num_threads(threads)
     Thread(target=_end_with_parent, daemon=True).start()
 

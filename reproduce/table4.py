@@ -18,7 +18,7 @@ from reproduce.report import Report, ResultTable
 _EVENTS = 2 * 10**8
 _USERS, _ITEMS = 13_700_000, 60_000_000  # of whom about 13 and 40 million appear
 _CLUSTERS = 10_000
-_TUNED_AT = 0.01
+TUNED_AT = 0.01
 """How large, beside the paper's business, the stream is that learning rates are chosen on."""
 _SEED, _TUNING_SEED = 0, 1
 _SIZES = ("table", "index", "training", "beside", "peak")
@@ -103,9 +103,9 @@ class Table4(Experiment):
     def cells(self, known: CellFile, *, quick: bool) -> Sequence[Cell]:
         """Rates come first, for all methods."""
         if quick:
-            return [line.cell(1.0, _TUNED_AT, _SEED) for line in _LINES]
+            return [line.cell(1.0, TUNED_AT, _SEED) for line in _LINES]
         chosen = {line: self.rate(line, known) for line in _LINES}
-        return [line.cell(rate, _TUNED_AT, _TUNING_SEED) for line in _LINES for rate in RATES] + [
+        return [line.cell(rate, TUNED_AT, _TUNING_SEED) for line in _LINES for rate in RATES] + [
             line.cell(rate, self._scale, _SEED) for line, rate in chosen.items() if rate is not None
         ]
 
@@ -126,11 +126,11 @@ class Table4(Experiment):
             rate=cell["rate"],
             seed=cell["seed"],
         )
-        return learn_stream(_stream(cell["scale"], cell["seed"]), plan)
+        return learn_stream(make_stream(cell["scale"], cell["seed"]), plan)
 
     def rate(self, line: _Line, known: CellFile) -> float | None:
         """The one with the highest AUC on the smaller stream, None if not all are known."""
-        found = [known.get(line.cell(rate, _TUNED_AT, _TUNING_SEED)) for rate in RATES]
+        found = [known.get(line.cell(rate, TUNED_AT, _TUNING_SEED)) for rate in RATES]
         areas = {
             rate: one.get("auc") or 0.0
             for rate, one in zip(RATES, found, strict=True)
@@ -156,7 +156,7 @@ class Table4(Experiment):
         rate = 1.0 if quick else self.rate(line, known)
         if rate is None:
             return None
-        one = known.get(line.cell(rate, _TUNED_AT if quick else self._scale, _SEED))
+        one = known.get(line.cell(rate, TUNED_AT if quick else self._scale, _SEED))
         return None if one is None else {**one, "rate": rate}
 
     def _choices(self, known: CellFile) -> ResultTable:
@@ -164,7 +164,7 @@ class Table4(Experiment):
         for line in _LINES:
             best, told = self.rate(line, known), []
             for rate in RATES:
-                one = known.get(line.cell(rate, _TUNED_AT, _TUNING_SEED))
+                one = known.get(line.cell(rate, TUNED_AT, _TUNING_SEED))
                 told.append(f"**{_area(one)}**" if rate == best else _area(one))
             rows.append([*line.told(), *told])
         return ResultTable(
@@ -175,7 +175,7 @@ class Table4(Experiment):
         )
 
 
-def _stream(scale: float, seed: int) -> ConversionStream:
+def make_stream(scale: float, seed: int) -> ConversionStream:
     """So many times as large as the paper's business, the density being the same."""
     clusters = max(round(scale * _CLUSTERS), 2)
     return ConversionStream(

@@ -20,7 +20,7 @@ from celrec.runtime.threads import flushed_denormals
 from reproduce.experiment import Cell, Experiment
 from reproduce.report import Report, ResultTable
 
-_STEPS, _REASSIGN_EVERY = 400, 40
+STEPS, _REASSIGN_EVERY = 400, 40
 _TURNS = 3
 _USUAL = {"interactions": 400_000, "clusters": 100, "rank": 64}
 _SWEPT = {
@@ -73,7 +73,7 @@ class TrainingTime(Experiment):
             there = {value: seconds for value, seconds in medians.items() if seconds is not None}
             told = [f"{value:,}: {seconds:.2f}" for value, seconds in there.items()]
             rows.append([name, " · ".join(told) or "–", _slope(there)])
-        caption = f"Seconds of {_STEPS} steps, median over turns, with the others as usual:"
+        caption = f"Seconds of {STEPS} steps, median over turns, with the others as usual:"
         usual = ", ".join(f"{value:,} {name}" for name, value in _USUAL.items())
         notes = (
             f"Usual: {usual}. Ratings by {_USERS:,} users of {_ITEMS:,} items; plain gradient "
@@ -94,7 +94,7 @@ def _log(interactions: int) -> Interactions:
 
 def _train(log: Interactions, clusters: int, rank: int) -> None:
     schedule = Schedule(
-        steps=_STEPS, split_every=1, reassign_every=_REASSIGN_EVERY, validate_every=_STEPS
+        steps=STEPS, split_every=1, reassign_every=_REASSIGN_EVERY, validate_every=STEPS
     )
     how = OfflineConfig(
         solver=DescentConfig(learning_rate=1e-4, l2=1.0, bounded=True), schedule=schedule

@@ -102,7 +102,7 @@ class Trial:
 
     def split(self) -> Split:
         """The data in their parts."""
-        log = self.plan.prepared(_log(self.data, self.variant))
+        log = self.plan.prepared(load_log(self.data, self.variant))
         return Split.fold(log, self.fold, of=FOLDS, seed=self.plan.seed)
 
     def run(
@@ -144,7 +144,8 @@ def _shorter(schedule: Schedule) -> Schedule:
 
 
 @lru_cache(maxsize=2)  # a process works on several cells of the same log
-def _log(data: str, variant: str) -> Interactions:
+def load_log(data: str, variant: str) -> Interactions:
+    """A variant of a data set."""
     return VARIANTS[variant](load_dataset(data))
 
 

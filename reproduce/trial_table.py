@@ -94,8 +94,8 @@ class TrialTable(Experiment):
         there is such a row, which is not compared itself if there are others like it.
         """
         self.name, self.title, self._notes = name, title, notes
-        self._entries, self._reference = entries, reference
-        self._quick = entries if quick is None else quick
+        self.entries, self._reference = entries, reference
+        self.quick = entries if quick is None else quick
 
     def cells(self, known: CellFile, *, quick: bool) -> Sequence[Cell]:
         """Trials that choose come first, then fold after fold."""
@@ -153,10 +153,10 @@ class TrialTable(Experiment):
         tables.append(self._details(entries, known, quick=quick))
         absent = dict.fromkeys(
             entry.trial.data
-            for entry in (self._quick if quick else self._entries)
+            for entry in (self.quick if quick else self.entries)
             if entry not in entries
         )
-        smaller = quick and self._quick is not self._entries
+        smaller = quick and self.quick is not self.entries
         notes = [
             *self._notes,
             *(["What is quick is of smaller data."] if smaller else []),
@@ -173,7 +173,7 @@ class TrialTable(Experiment):
 
     def present(self, known: CellFile, *, quick: bool) -> list[Entry]:
         """The entries whose data are here, or of whose data something is known already."""
-        entries = self._quick if quick else self._entries
+        entries = self.quick if quick else self.entries
         return [entry for entry in entries if is_present(entry.trial.data, known)]
 
     def _caption(self, *, quick: bool) -> str:

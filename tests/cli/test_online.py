@@ -386,7 +386,7 @@ def test_a_full_disk_is_one_line_and_the_run_can_go_on(capsys, log, tmp_path):
 
 @pytest.mark.parametrize("words", [SOFT, HARD], ids=["soft", "hard"])
 def test_silent_ids_are_dropped_and_it_is_told(capsys, log, tmp_path, monkeypatch, words):
-    monkeypatch.setattr(eviction, "_LEAST", 100)
+    monkeypatch.setattr(eviction, "SEARCH_EVERY", 100)
     run, words = tmp_path / "parts" / "run", [*words, "--evict-after", "60"]
     windows, end = online(capsys, log, "--run", tmp_path / "whole" / "run", *words)
     assert min(end["dropped"].values()) > 0
@@ -402,7 +402,7 @@ def test_silent_ids_are_dropped_and_it_is_told(capsys, log, tmp_path, monkeypatc
 
 
 def test_time_is_that_of_the_timestamps_and_needs_them(capsys, log, tmp_path, monkeypatch):
-    monkeypatch.setattr(eviction, "_LEAST", 100)
+    monkeypatch.setattr(eviction, "SEARCH_EVERY", 100)
     words = ["--run", tmp_path / "run", *SOFT, "--evict-after", "1d"]
     bare = tmp_path / "bare.csv"
     pl.read_csv(log, infer_schema=False).drop("timestamp").write_csv(bare)

@@ -370,7 +370,7 @@ def quick_networks(quick, monkeypatch):  # noqa: ARG001
             schedule, personal = replace(how.schedule, **short), replace(how.personal, **short)
             how = replace(how, schedule=schedule, personal=personal)
             monkeypatch.setitem(PRESETS[model], preset, how)
-    monkeypatch.setattr(building, "_HISTORY", 4)
+    monkeypatch.setattr(building, "HISTORY_LENGTH", 4)
 
 
 @pytest.fixture(scope="module")

@@ -87,7 +87,7 @@ def test_quoted_fields_may_hold_separators_quotes_and_line_breaks(tmp_path):
     size=st.integers(1, 200),
 )
 def test_what_is_written_is_read_whatever_the_block_size(tmp_path, monkeypatch, rows, size):
-    monkeypatch.setattr(text_source, "_BLOCK", size)
+    monkeypatch.setattr(text_source, "BLOCK", size)
     blocks = text_source.TextSource.blocks
     monkeypatch.setattr(
         text_source.TextSource,
@@ -268,7 +268,7 @@ def test_text_that_is_not_utf8_is_explained_with_its_line(tmp_path):
 
 
 def test_a_quote_that_is_never_closed_is_found(tmp_path, monkeypatch):
-    monkeypatch.setattr(text_source, "_LONGEST_LINE", 1000)
+    monkeypatch.setattr(text_source, "LONGEST_LINE", 1000)
     text = 'user,item,rating\nu,i,1\n"u,i,1\n' + "v,j,2\n" * 1000
     with pytest.raises(CelrecError, match="line 3"):
         read(write(tmp_path / "log.csv", text))

@@ -63,7 +63,7 @@ def assert_same(seen, slow):
 @given(Steps, st.none() | st.integers(1, 4), st.integers(1, 30))
 def test_what_was_seen_is_what_lists_say(steps, latest, least):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(seen_items, "_LEAST", least)  # so that it tidies up now and then
+        patch.setattr(seen_items, "COMPACT_FROM", least)  # so that it tidies up now and then
         seen, slow = SeenItems(latest), SlowSeen(latest)
         for step in steps:
             if step and step[-1] == "keep":
@@ -84,7 +84,7 @@ def test_memory_is_bounded_where_only_the_latest_count():
         seen.add(rng.integers(0, 500, 10_000), rng.integers(0, 1000, 10_000))
         most = max(most, seen.nbytes)
     assert len(seen.events()[0]) == 5_000
-    assert most < 12 * 1.3 * (2 * seen_items._LEAST)
+    assert most < 12 * 1.3 * (2 * seen_items.COMPACT_FROM)
     all_of_them = SeenItems()
     all_of_them.add(rng.integers(0, 500, 400_000), rng.integers(0, 1000, 400_000))
     assert 12 <= all_of_them.nbytes / 400_000 < 14

@@ -112,7 +112,9 @@ def rows_in(widths):
 
 @given(st.integers(1, 2**17), st.integers(1, 2**18))
 def test_the_blocks_follow_the_rule(ids, rows):
-    from celrec.embeddings.binary_code import _chosen  # a table of that size would be too large
+    from celrec.embeddings.binary_code import (
+        choose_widths,
+    )  # a table of that size would be too large
 
     bits = max(1, int(np.ceil(np.log2(ids))))
     allowed = [
@@ -120,7 +122,7 @@ def test_the_blocks_follow_the_rule(ids, rows):
     ]
     sums = [rows_in(widths) for widths in allowed]
     best = min((total for total in sums if total >= rows), default=max(sums))
-    widths = _chosen(ids, rows)
+    widths = choose_widths(ids, rows)
     assert widths in allowed
     assert rows_in(widths) == best
     assert best >= 2 * bits

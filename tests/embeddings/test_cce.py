@@ -103,14 +103,14 @@ def test_reclustering_by_blocks_is_reclustering_at_once(monkeypatch):
     table = CceEmbedding(2000, 8, rows=20)
     twin, ids = copy.deepcopy(table), torch.arange(2000)
     table.recluster()
-    monkeypatch.setattr(module, "_BLOCK", 77)
+    monkeypatch.setattr(module, "BLOCK", 77)
     twin.recluster()
     torch.testing.assert_close(twin(ids), table(ids))
 
 
 @pytest.mark.parametrize("sample", [10, 10_000])
 def test_reclustered_vectors_are_near_what_they_were(sample, monkeypatch):
-    monkeypatch.setattr(module, "_SAMPLE", sample)
+    monkeypatch.setattr(module, "SAMPLE", sample)
     torch.manual_seed(0)
     table, ids = CceEmbedding(2000, 8, rows=40), torch.arange(2000)
     before = table(ids).detach()

@@ -38,7 +38,7 @@ def test_codes_are_merged_as_a_slow_search_has_it(drawn, chunk):
     bits, weights, rows = drawn
     table = HashCodeEmbedding(len(bits), 2, rows=rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hash_code, "_BLOCK", chunk)  # one distance at once, or all
+        patch.setattr(hash_code, "BLOCK", chunk)  # one distance at once, or all
         table.set_codes(torch.tensor(bits), torch.tensor(weights))
     assert table.row_of(torch.arange(len(bits))).tolist() == slow_rows(bits, weights, rows)
 

@@ -121,7 +121,7 @@ def dense(neighbours, others):
 
 
 def graph_of(log):
-    return {side: hash_gnn._Neighbours(log, side) for side in ("users", "items")}
+    return {side: hash_gnn.Neighbours(log, side) for side in ("users", "items")}
 
 
 def test_the_graph_holds_the_mean_of_neighbours_weighted_by_how_far_ratings_are_above_the_mean():
@@ -150,7 +150,7 @@ def test_means_and_gradients_of_some_ids_are_those_of_a_dense_matrix(asked):
         ids = torch.arange(len(matrix))[asked]
         vectors = torch.randn(matrix.shape[1], 4, requires_grad=True)
         weights = torch.randn(len(ids), 4)
-        means = hash_gnn._NeighbourMeans.apply(neighbours, ids, vectors)
+        means = hash_gnn.NeighbourMeans.apply(neighbours, ids, vectors)
         torch.testing.assert_close(means, matrix[ids] @ vectors)
         (means * weights).sum().backward()
         torch.testing.assert_close(vectors.grad, matrix[ids].T @ weights)
@@ -158,10 +158,10 @@ def test_means_and_gradients_of_some_ids_are_those_of_a_dense_matrix(asked):
 
 def test_ids_that_are_not_asked_for_make_no_difference_to_the_others():
     log = PLANTED.interactions()
-    encoders = {"users": hash_gnn._Encoder(60, 8, 5), "items": hash_gnn._Encoder(50, 8, 5)}
+    encoders = {"users": hash_gnn.Encoder(60, 8, 5), "items": hash_gnn.Encoder(50, 8, 5)}
     everyone = {"users": torch.arange(60), "items": torch.arange(50)}
     some = {"users": torch.tensor([3, 5, 59]), "items": torch.tensor([0, 49])}
-    whole, part = (hash_gnn._encode(encoders, graph_of(log), ids) for ids in (everyone, some))
+    whole, part = (hash_gnn.encode(encoders, graph_of(log), ids) for ids in (everyone, some))
     for side, ids in some.items():
         torch.testing.assert_close(part[side], whole[side][ids])
 
@@ -203,13 +203,13 @@ def test_odd_logs_give_codes_from_a_network_that_is_finite(
     users, items, ratings, side, monkeypatch
 ):
     log, seen = log_of(users, items, ratings), []
-    encode = hash_gnn._encode
+    encode = hash_gnn.encode
 
     def watched(*given):
         seen.append(encode(*given))
         return seen[-1]
 
-    monkeypatch.setattr(hash_gnn, "_encode", watched)
+    monkeypatch.setattr(hash_gnn, "encode", watched)
     codes, _ = hash_codes(log, side, 4, 0, QUICK)
     assert len(codes) == {"users": log.num_users, "items": log.num_items}[side]
     assert all(bool(numbers.isfinite().all()) for found in seen for numbers in found.values())

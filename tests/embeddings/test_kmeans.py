@@ -39,7 +39,7 @@ def test_distances_are_those_of_the_nearest_centroid(width, clusters, seed, leve
 
 
 def test_many_points_are_looked_at_a_few_at_a_time(monkeypatch):
-    monkeypatch.setattr("celrec.embeddings.kmeans._CELLS", 20)  # five points at a time
+    monkeypatch.setattr("celrec.embeddings.kmeans.CELLS", 20)  # five points at a time
     points, centroids = torch.randn(23, 4), torch.randn(4, 4)
     slow = torch.cdist(points, centroids)
     assert nearest(points, centroids)[0].tolist() == slow.argmin(1).tolist()

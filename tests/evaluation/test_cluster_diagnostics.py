@@ -120,7 +120,7 @@ def reference_duplicates(rows, tolerance):
 )
 def test_groups_of_near_equals_are_those_of_merging_pairs(rows, tolerance, chunk):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cluster_diagnostics, "_CHUNK", chunk)
+        patch.setattr(cluster_diagnostics, "CHUNK", chunk)
         assert duplicates(rows, tolerance=tolerance) == reference_duplicates(rows, tolerance)
 
 

@@ -46,11 +46,11 @@ def small_model(log, plan, *, personalised=False, packed=False, levels=1):
     """A model whose numbers are random, and whose ids differ in all that they can."""
     if plan.factorised:
         log = replace(log, columns={})
-    before, building._HISTORY = building._HISTORY, HISTORY
+    before, building.HISTORY_LENGTH = building.HISTORY_LENGTH, HISTORY
     try:
         model = make_model(log, plan)
     finally:
-        building._HISTORY = before
+        building.HISTORY_LENGTH = before
     if levels > 1:
         model.replace_tables(lambda _, table: with_levels(table, levels))
     torch.manual_seed(1)

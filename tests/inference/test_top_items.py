@@ -63,7 +63,7 @@ def test_parts_are_those_of_the_whole(log, tmp_path, monkeypatch):
     top = TopItems(saved(tmp_path / "run", log))
     users = log.user_ids.ids
     whole = top.recommend(users, 3)
-    monkeypatch.setattr(top_items, "_USERS", 4)
+    monkeypatch.setattr(top_items, "USERS_AT_ONCE", 4)
     parts = list(top.in_parts(users, 3))
     assert len(parts) == -(-len(users) // 4)
     assert pl.concat(parts).equals(whole)

@@ -140,7 +140,7 @@ def test_factorisations_with_any_table_find_the_best(log, embedding, model):
 @pytest.mark.parametrize("embedding", ["cel", "cel-int8", "full", "modulo", "qr", "cel-lite"])
 @pytest.mark.parametrize("model", MODELS)
 def test_networks_with_any_table_find_the_best(log, embedding, model, features, monkeypatch):
-    monkeypatch.setattr(building, "_HISTORY", 4)
+    monkeypatch.setattr(building, "HISTORY_LENGTH", 4)
     positive = 3.5 if model == "mmoe" else None
     if embedding == "cel-lite" and model not in ("deepfm", "din"):
         pytest.skip("as the others")
@@ -316,7 +316,7 @@ def test_the_result_does_not_depend_on_how_much_is_done_at_once(log, monkeypatch
     whole = top.recommend(users, 5)
     for scores in (LinearScores, NetworkScores):
         monkeypatch.setattr(scores, "at_once", pairs)
-    monkeypatch.setattr(top_k, "_LEAST_USERS", 1 + pairs % 5)
+    monkeypatch.setattr(top_k, "LEAST_USERS", 1 + pairs % 5)
     parts = top.recommend(users, 5)
     np.testing.assert_allclose(parts.scores, whole.scores, rtol=1e-5)
     assert (parts.items == whole.items).mean() > 0.99
@@ -395,7 +395,7 @@ def test_candidates_are_taken_where_there_are_too_many_combinations(log, deepfm,
 
 
 def test_a_network_looks_at_the_history_that_it_is_told(log, monkeypatch):
-    monkeypatch.setattr(building, "_HISTORY", 4)
+    monkeypatch.setattr(building, "HISTORY_LENGTH", 4)
     model = made(replace(log, columns={}), Plan("cel", "5", rank=4, model="din", features=False))
     asked = []
 

@@ -49,14 +49,14 @@ def slopes(solver, samples, communicator):
     """The gradients that one of several processes has of a batch."""
     model = solver.model.train()
     generator = torch.Generator().manual_seed(4)
-    whole = solver._with_negatives(
+    whole = solver.with_negatives(
         solver.samples.take(torch.arange(len(solver.samples))[:samples]), generator
     )
     part = BatchShard(whole, communicator)
     model.draw_normal = partial(part.normal, generator)
     solver.communicator = communicator
     loss = (model.objective(part.batch) * part.weight).sum() / part.whole_weight
-    loss = loss + solver._penalties(part)
+    loss = loss + solver.penalties(part)
     names, parameters = zip(*model.named_parameters(), strict=True)
     found = torch.autograd.grad(loss, parameters, allow_unused=True)
     after = torch.rand(1, generator=generator)  # all have drawn as many numbers

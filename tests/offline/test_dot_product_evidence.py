@@ -132,7 +132,7 @@ def test_rows_with_an_unseen_id_do_not_count():
 def test_very_many_clusters_are_judged_a_few_at_a_time():
     log = Planted(rows=4000, users=30, items=300, dim=2).interactions()
     model = Model(FullEmbedding(log.num_users, 4), clustered(log.num_items, 0, 290))
-    assert model.items.num_rows > 2 * module._CANDIDATES
+    assert model.items.num_rows > 2 * module.CANDIDATES
     predicted = (model.users.weight @ model.items.weight[:290].T).detach().double().numpy()
     expected = np.zeros((log.num_items, 290))
     np.add.at(expected, log.item, (predicted[log.user] - log.target[:, None]) ** 2)

@@ -43,7 +43,7 @@ def quick():
                 if model in MODELS and how.takes_over != ROWS:
                     how = replace(how, solver=replace(how.solver, rounds=4, learning_rate=0.03))
                 patch.setitem(presets, name, how)
-        patch.setattr(building, "_HISTORY", 4)
+        patch.setattr(building, "HISTORY_LENGTH", 4)
         yield
 
 

@@ -158,7 +158,7 @@ def test_steps_are_those_of_adam_written_out(how, kind):
     twin = copy.deepcopy(model)
     descent, slow = MinibatchDescent(model, log, how, 5), SlowAdam(twin, log, how)
     for _ in range(3):  # four batches each
-        order = descent._round()
+        order = descent.round_order()
         size = -(-len(order) // 4)
         for numbers in torch.split(order, size):
             slow.step(descent.samples.take(numbers))
@@ -259,8 +259,8 @@ def test_an_epoch_visits_every_interaction_once_in_rounds_of_one_size(rows, roun
     for _ in range(2):
         parts = []
         for _ in range(min(rounds, rows)):
-            parts.append(descent._round())
-            descent._rounds += 1
+            parts.append(descent.round_order())
+            descent.rounds += 1
         sizes = [len(part) for part in parts]
         assert max(sizes) - min(sizes) <= 1
         assert min(sizes) > 0  # a round without a sample would be a step without a gradient
@@ -411,7 +411,7 @@ def test_a_split_changes_nothing_at_first():
     for _ in range(4):
         descent.step()
     with torch.no_grad():
-        descent._anchors["items"].normal_()
+        descent.state_dict()["anchors"]["items"].normal_()
     with descent.averaged():
         judged = model.predict(log)
     clusterer = Clusterer(
@@ -423,14 +423,14 @@ def test_a_split_changes_nothing_at_first():
         assert torch.equal(model.predict(log), judged)
     for name, state in descent.optimizer.state[model.items.weight].items():
         assert name == "step" or torch.equal(state[2], state[move.cluster]), name
-    anchor = descent._anchor("items")
+    anchor = descent.anchor("items")
     assert torch.equal(anchor[2], anchor[move.cluster])
     assert not torch.equal(anchor[2], anchor[1 - move.cluster])
     assert not torch.equal(anchor[2], anchor[3])
     # Once copied, an anchor stays where it is.
     with torch.no_grad():
         anchor[move.cluster] += 1
-    assert not torch.equal(descent._anchor("items")[2], anchor[move.cluster])
+    assert not torch.equal(descent.anchor("items")[2], anchor[move.cluster])
 
 
 # Stopped and resumed.
@@ -483,8 +483,8 @@ def test_going_on_from_a_state_is_never_to_have_stopped(kind, loss, keep, tmp_pa
     assert_same_state(numbers_of(other), numbers_of(model))
     with descent.averaged(), second.averaged():
         assert_same_state(numbers_of(other), numbers_of(model))
-    for side, anchor in descent._anchors.items():
-        assert torch.equal(second._anchors[side], anchor)
+    for side, anchor in descent.state_dict()["anchors"].items():
+        assert torch.equal(second.state_dict()["anchors"][side], anchor)
 
 
 def test_whole_training_goes_on_as_if_it_had_never_stopped(tmp_path):
@@ -532,7 +532,7 @@ def test_the_auxiliary_loss_of_dien_trains_what_tells_the_next_item():
     model = recommender(log, DIEN)
     descent = trainer(model, log)
     before = numbers_of(model.model)
-    batch = descent._with_negatives(descent.samples.take(torch.arange(300)), torch.Generator())
+    batch = descent.with_negatives(descent.samples.take(torch.arange(300)), torch.Generator())
     assert batch.not_next.shape == batch.history.shape
     assert set(batch.not_next.flatten().tolist()) == set(range(ITEMS))
     loss = float(model.auxiliary(batch).detach())
@@ -548,10 +548,10 @@ def test_the_auxiliary_loss_of_dien_trains_what_tells_the_next_item():
 def test_models_that_want_no_negatives_get_none():
     log = make_log()
     descent = trainer(recommender(log, DIN), log)
-    batch = descent._with_negatives(descent.samples.take(torch.arange(5)), torch.Generator())
+    batch = descent.with_negatives(descent.samples.take(torch.arange(5)), torch.Generator())
     assert batch.not_next is batch.worse is None
     ranked = trainer(recommender(log, DIN, "ranking"), log)
-    batch = ranked._with_negatives(ranked.samples.take(torch.arange(120)), torch.Generator())
+    batch = ranked.with_negatives(ranked.samples.take(torch.arange(120)), torch.Generator())
     known = set(zip(log.user.tolist(), log.item.tolist(), strict=True))
     worse = list(zip(batch.user.tolist(), batch.worse.tolist(), strict=True))
     assert sum(pair in known for pair in worse) < 6  # none, but for those who know nearly all

@@ -111,12 +111,12 @@ def test_a_step_tells_the_loss_of_each_event_before_it_was_learned(kind):
     solver, slow = make_solver(log, kind), make_solver(log, kind)
     for number in range(2):
         total = 0.0
-        order = torch.from_numpy(slow._order())
+        order = torch.from_numpy(slow.order())
         for rows in torch.split(order, 16):
             batch = slow.model.batch(log, rows, own=True)
             outputs = slow.trainer.step(batch, again=number > 0)
             total += float((outputs - batch.target).square().sum())
-        slow._passes += 1
+        slow.passes += 1
         assert solver.step() == pytest.approx(total)
 
 
@@ -223,7 +223,7 @@ def test_validation_data_choose_the_number_of_passes_and_what_is_left():
     best = training.best
     assert best.valid_loss == min(one.valid_loss for one in validation_records)
     assert training.solver.loss(split.valid) == pytest.approx(best.valid_loss)
-    assert training.solver._passes == best.step
+    assert training.solver.passes == best.step
     assert len(validation_records) in (best.step + 2, 5)
 
 

@@ -179,12 +179,12 @@ def test_uncertain_rows_are_drawn_in_training_only(log):
     spread = torch.randn(log.num_users + 1, 8, 8)
     take_over(made, base, {"users": spread}, seed=0)
     ids = torch.full((20_000,), 3)
-    assert torch.equal(made.eval()._vectors("users", made.users, ids), made.users(ids))
+    assert torch.equal(made.eval().vectors("users", made.users, ids), made.users(ids))
     generator = torch.Generator().manual_seed(0)
     made.train().draw_normal = lambda shape: torch.randn(shape, generator=generator)
-    drawn = made._vectors("users", made.users, ids).detach() - made.users.weight[3].detach()
+    drawn = made.vectors("users", made.users, ids).detach() - made.users.weight[3].detach()
     assert torch.equal(drawn[:, 8:], torch.zeros_like(drawn[:, 8:]))
     expected = spread[3] @ spread[3].T
     assert float((drawn[:, :8].T.cov() - expected).abs().max()) < 0.05 * float(expected.trace())
     assert float(drawn.mean(0).abs().max()) < 0.1
-    assert torch.equal(made._vectors("items", made.items, ids % 25), made.items(ids % 25))
+    assert torch.equal(made.vectors("items", made.items, ids % 25), made.items(ids % 25))

@@ -118,9 +118,9 @@ def test_reassignments_are_followed(loss):
     followed = samples.take(torch.arange(len(samples)))
     assert not torch.equal(outdated.target, followed.target)
     assert_exact(model, log, samples)
-    kept = samples._first
+    kept = samples.first
     samples.follow()
-    assert samples._first is kept  # nothing to do
+    assert samples.first is kept  # nothing to do
 
 
 def test_a_split_is_followed():

@@ -129,7 +129,7 @@ silences = st.builds(IdleTime, st.integers(1, 60)) | st.builds(
 def test_those_are_dropped_whom_a_dictionary_of_last_moments_says(seed, sizes, after, ticks):
     rng, time = np.random.default_rng(seed), 1_600_000_000
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(eviction, "_LEAST", LEAST)
+        patch.setattr(eviction, "SEARCH_EVERY", LEAST)
         run, slow = Run(after), SlowForgetting(after)
         for number, size in enumerate(sizes):
             frame = events_of_any_time(rng, size, number, time, ticks)
@@ -169,7 +169,7 @@ def test_everybody_is_looked_at_when_as_many_events_have_come_as_ids_were_left(l
 
 @pytest.mark.parametrize("ticks", [1, 1000, 10**6, 10**9])
 def test_who_was_last_heard_of_just_so_long_ago_stays(ticks, monkeypatch):
-    monkeypatch.setattr(eviction, "_LEAST", 1)
+    monkeypatch.setattr(eviction, "SEARCH_EVERY", 1)
     for text, seconds in (("1d", 86_400), ("5h", 18_000), ("3m", 180), ("7s", 7)):
         run, now = Run(IdleTime.parse(text)), 1_700_000_000
         run.learn(someone([1], [(now - seconds) * ticks]))
@@ -180,7 +180,7 @@ def test_who_was_last_heard_of_just_so_long_ago_stays(ticks, monkeypatch):
 
 
 def test_few_wrong_clocks_make_nobody_silent_and_nobody_immortal(monkeypatch):
-    monkeypatch.setattr(eviction, "_LEAST", 1)
+    monkeypatch.setattr(eviction, "SEARCH_EVERY", 1)
     run, now = Run(IdleTime(1, "h")), 1_700_000_000
     run.learn(someone(range(50), [now] * 50))
     for year in range(1, 6):  # one at a time
@@ -192,7 +192,7 @@ def test_few_wrong_clocks_make_nobody_silent_and_nobody_immortal(monkeypatch):
 
 
 def test_late_events_wake_nobody_up_and_take_nobody_back(monkeypatch):
-    monkeypatch.setattr(eviction, "_LEAST", 1)
+    monkeypatch.setattr(eviction, "SEARCH_EVERY", 1)
     run, now = Run(IdleTime(1, "h")), 1_700_000_000
     run.learn(someone([1, 2], [now, now]))
     run.learn(someone([1, 3], [now - 7_200, now - 7_200]))

@@ -168,7 +168,7 @@ def networks():
 def test_for_products_tangents_choose_what_all_outputs_choose(
     monkeypatch, loss, number, seed, near
 ):
-    monkeypatch.setattr(latest_evidence, "_NEAR", near)
+    monkeypatch.setattr(latest_evidence, "CACHED_ROWS", near)
     trainer, table, kept = make(networks()[number], loss, seed=seed)
     with torch.no_grad():
         found = [
@@ -182,7 +182,7 @@ def test_for_products_tangents_choose_what_all_outputs_choose(
 
 @pytest.mark.parametrize("by_tangent", [True, False])
 def test_of_very_many_clusters_all_ids_draw_from_the_same_few(monkeypatch, by_tangent):
-    monkeypatch.setattr(latest_evidence, "_NEAR", 2)
+    monkeypatch.setattr(latest_evidence, "CACHED_ROWS", 2)
     trainer, table, kept = make(networks()[0])
     everyone = np.arange(IDS)
     evidence, drawn = evidence_of(table, kept, trainer, by_tangent=by_tangent), set()

@@ -18,9 +18,9 @@ def small_log(monkeypatch):
     """In the place of every data set a small log."""
     log = Planted(rows=3000, users=40, items=50, dim=3, item_clusters=4).interactions()
     monkeypatch.setattr(trial, "load_dataset", lambda _: log)
-    trial._log.cache_clear()
+    trial.load_log.cache_clear()
     yield log
-    trial._log.cache_clear()
+    trial.load_log.cache_clear()
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +35,6 @@ def log_with_genres():
 def all_data_are_small(all_data, log_with_genres, monkeypatch):  # noqa: ARG001
     """As if every data set were there, and were a small log with genres."""
     monkeypatch.setattr(trial, "load_dataset", lambda _: log_with_genres)
-    trial._log.cache_clear()
+    trial.load_log.cache_clear()
     yield
-    trial._log.cache_clear()
+    trial.load_log.cache_clear()

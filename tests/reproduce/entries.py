@@ -7,7 +7,7 @@ from celrec.offline.fitting import fit
 
 def by_place(table, *, quick=False):
     """The entries by row and column."""
-    entries = table._quick if quick else table._entries
+    entries = table.quick if quick else table.entries
     found = {(entry.row, entry.column): entry for entry in entries}
     assert len(found) == len(entries)
     return found

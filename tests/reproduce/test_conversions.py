@@ -24,9 +24,9 @@ def small(monkeypatch):
     log = planted_conversions(rows=3000, users=60, items=30)
     monkeypatch.setattr(module, "planted_conversions", lambda: log)
     monkeypatch.setattr(presence, "find_dataset", lambda _: None)
-    module._split.cache_clear()
+    module.load_split.cache_clear()
     yield
-    module._split.cache_clear()
+    module.load_split.cache_clear()
 
 
 def test_a_rate_is_chosen_then_seeds_are_trained():
@@ -99,7 +99,7 @@ def test_a_cell_comes_to_areas_and_bytes():
 
 
 def test_areas_are_of_pairs_that_occur_in_training_and_cold_ones_among_them():
-    split = module._split("planted")
+    split = module.load_split("planted")
     found = TABLE.run({**LINES[0].cell(), "rate": 1.0, "seed": 0})
     fitted = module.fit(split, LINES[0].plan(1.0, 0))
     scores = fitted.model.predict(split.test).numpy()
@@ -144,7 +144,7 @@ def test_a_report_shows_means_over_seeds(tmp_path):
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
 def test_every_line_of_the_table_is_a_plan_of_its_own(experiment):
-    plans = [(line.data, line.plan(1.0)) for line in experiment._lines]
+    plans = [(line.data, line.plan(1.0)) for line in experiment.lines]
     assert all(isinstance(plan, Plan) and plan.side == "both" for _, plan in plans)
     # A full table has the same rows at all sizes.
     assert len({str(plan) for plan in plans}) == len(plans)

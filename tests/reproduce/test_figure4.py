@@ -25,7 +25,7 @@ def made_up(trial):
 def test_a_trial_ends_with_all_its_clusters():
     allowed = Trial("ml-100k", Plan(compression="60%"), quick=True)
     assert allowed.run()["rows"] < 30  # validation data liked fewer better
-    assert replace(figure4._trial("ml-100k", "original", 60), quick=True).run()["rows"] == 30
+    assert replace(figure4.make_trial("ml-100k", "original", 60), quick=True).run()["rows"] == 30
 
 
 def test_cells_are_told_apart():

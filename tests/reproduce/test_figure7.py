@@ -66,11 +66,11 @@ def test_what_is_not_there_is_left_out(monkeypatch):
 @pytest.mark.usefixtures("small_log")
 @pytest.mark.parametrize("preset", ["default", "paper"])
 def test_it_is_looked_at_until_the_last_step(preset):
-    line = figure7._Line("ml-100k", preset, "0.5 %")
+    line = figure7.Line("ml-100k", preset, "0.5 %")
     cell = line.trial(quick=True).cell()
     found = FIGURE.run(cell)
     last = Trial.of(cell).changed(Plan(preset=preset).settings()).schedule.steps
-    every = figure7._LOOK_EVERY[preset]
+    every = figure7.LOOK_EVERY[preset]
     assert found["steps"] == [*range(every, last, every), last]
     assert found["rows"] == sorted(found["rows"])
     assert found["rows"][-1] == 8

@@ -27,7 +27,7 @@ def test_the_peak_is_that_of_the_block_and_of_nothing_before():
 
 
 def test_where_nobody_tells_it_is_not_known(tmp_path, monkeypatch):
-    monkeypatch.setattr(peak_memory, "_PROCESS", tmp_path / "nowhere")
+    monkeypatch.setattr(peak_memory, "PROCESS", tmp_path / "nowhere")
     with PeakMemory() as peak:
         pass
     assert peak.nbytes is None

@@ -103,7 +103,7 @@ def test_what_takes_much_memory_runs_alone_with_one_thread(tmp_path, monkeypatch
 
     monkeypatch.setattr(runner, "ProcessPoolExecutor", Pool)
     Runner(tmp_path, workers=4).run(Large())
-    assert asked == [(1, "spawn", runner._begin, 1)]
+    assert asked == [(1, "spawn", runner.begin_worker, 1)]
     known = Runner(tmp_path).known(Large())
     assert len(known) == 5
     assert not known.get({"number": 0})["keeps_memory"]  # its peak is what is measured

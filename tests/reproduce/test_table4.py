@@ -66,7 +66,7 @@ def test_what_is_quick_is_a_hundredth_with_nothing_chosen():
 
 @pytest.mark.parametrize("place", range(len(LINES)), ids=lambda place: str(LINES[place]))
 def test_every_method_runs_on_the_same_stream(place, monkeypatch):
-    monkeypatch.setattr(module, "_TUNED_AT", 1e-4)
+    monkeypatch.setattr(module, "TUNED_AT", 1e-4)
     cell = TABLE.cells(CellFile(None), quick=True)[place]
     found = TABLE.run(cell)
     assert json.loads(json.dumps(found)) == found
@@ -79,7 +79,7 @@ def test_every_method_runs_on_the_same_stream(place, monkeypatch):
 
 
 def test_the_stream_is_at_the_scale_of_the_paper_and_as_dense_when_it_is_smaller():
-    large, small = module._stream(1.0, 0), module._stream(0.01, 3)
+    large, small = module.make_stream(1.0, 0), module.make_stream(0.01, 3)
     assert large.events == 200_000_000
     for name in ("events", "users", "items", "user_clusters", "item_clusters"):
         assert getattr(small, name) == getattr(large, name) // 100

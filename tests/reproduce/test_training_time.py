@@ -54,7 +54,7 @@ def test_a_cell_is_a_whole_run(clusters, monkeypatch):
         return validation_records
 
     monkeypatch.setattr(module.OfflineTraining, "run", run)
-    monkeypatch.setattr(module, "_STEPS", 40)
+    monkeypatch.setattr(module, "STEPS", 40)
     found = EXPERIMENT.run({"interactions": 3_000, "clusters": clusters, "rank": 4, "turn": 0})
     assert found["seconds"] > 0
     assert grown == [(40, 4), (40, clusters)]

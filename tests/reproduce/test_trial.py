@@ -16,9 +16,9 @@ LOG = Planted(rows=3000, users=40, items=50, dim=3, item_clusters=4).interaction
 @pytest.fixture(autouse=True)
 def small_log(monkeypatch):
     monkeypatch.setattr(module, "load_dataset", lambda _: LOG)
-    module._log.cache_clear()
+    module.load_log.cache_clear()
     yield
-    module._log.cache_clear()
+    module.load_log.cache_clear()
 
 
 @given(

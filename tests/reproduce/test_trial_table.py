@@ -62,7 +62,7 @@ def test_first_it_is_chosen_then_tried_on_all_folds():
     assert [(t.plan.embedding, t.fold) for t in first if not t.validated] == [
         ("modulo", fold) for fold in range(1, 6)
     ]
-    entry = TABLE._entries[0]
+    entry = TABLE.entries[0]
     for trial in first[:4]:
         assert entry.chosen(known) is None
         known.keep(trial.cell(), {"valid": {2.0: 0.5}.get(trial.plan.penalty, 0.6)})
@@ -80,7 +80,7 @@ def test_first_it_is_chosen_then_tried_on_all_folds():
 def test_what_diverged_is_not_chosen():
     known = CellFile(None)
     work(known, lambda _: 1.0)
-    assert TABLE._entries[0].chosen(known) == 1.0  # 2 diverged, and 1 is the next
+    assert TABLE.entries[0].chosen(known) == 1.0  # 2 diverged, and 1 is the next
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_means_and_errors_stand_beside_the_papers_numbers(tmp_path):
 
 def test_what_is_not_finished_is_told_so(tmp_path):
     known = CellFile(None)
-    trials = TABLE.trials(TABLE._entries[2], known, quick=False)
+    trials = TABLE.trials(TABLE.entries[2], known, quick=False)
     for trial, mse in zip(trials[:2], (1.0, 2.0), strict=True):
         known.keep(trial.cell(), found(mse))
     report = TABLE.report(known, tmp_path, quick=False)
@@ -243,7 +243,7 @@ def test_what_is_not_finished_is_told_so(tmp_path):
 
 def test_what_diverged_is_told(tmp_path):
     known = CellFile(None)
-    trials = TABLE.trials(TABLE._entries[2], known, quick=False)
+    trials = TABLE.trials(TABLE.entries[2], known, quick=False)
     known.keep(trials[0].cell(), found(1.0))
     known.keep(trials[1].cell(), {"valid": None, "diverged": "it did"})
     report = TABLE.report(known, tmp_path, quick=False)

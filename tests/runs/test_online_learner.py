@@ -86,7 +86,7 @@ def test_only_conversions_count_where_there_is_a_threshold(events):
 
 
 def test_silence_is_counted_in_events_that_happened(events, monkeypatch):
-    monkeypatch.setattr("celrec.online.eviction._LEAST", 100)
+    monkeypatch.setattr("celrec.online.eviction.SEARCH_EVERY", 100)
     learner = OnlineLearner.start(PLAN, evict_after=IdleTime.parse("120"))
     for batch in batches(events):
         learner.learn(batch)

@@ -481,7 +481,7 @@ def test_all_checkpoints_damaged_is_told(kept, tmp_path):
 def test_another_format_is_not_taken_for_damage(kept, tmp_path, monkeypatch):
     folder = tmp_path / "run"
     shutil.copytree(kept, folder)
-    monkeypatch.setattr("celrec.runs.checkpoint_folder._FORMAT", 2)
+    monkeypatch.setattr("celrec.runs.checkpoint_folder.FORMAT", 2)
     with pytest.raises(CelrecError, match="written in format 1, expected 2"):
         OnlineRun.resume(folder)
     assert sorted(os.listdir(folder / "checkpoints")) == ["000000000060", "000000000120"]

@@ -42,7 +42,7 @@ WITHOUT_HISTORY = [kind for kind in KINDS if "din" not in kind]
 @pytest.fixture
 def often(monkeypatch):
     """Look for silent ids after few events."""
-    monkeypatch.setattr(eviction, "_LEAST", LEAST)
+    monkeypatch.setattr(eviction, "SEARCH_EVERY", LEAST)
 
 
 def columns_of(kind):

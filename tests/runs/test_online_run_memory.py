@@ -49,7 +49,7 @@ def test_no_result_depends_on_the_memory_nor_on_another_one_after_every_stop(
 
 @pytest.mark.parametrize("kind", ["soft mf", "hard mf", "literal din", "full", "hard personal"])
 def test_ids_are_dropped_alike(log, tmp_path, monkeypatch, kind):  # noqa: F811
-    monkeypatch.setattr("celrec.online.eviction._LEAST", 50)
+    monkeypatch.setattr("celrec.online.eviction.SEARCH_EVERY", 50)
     plan = KINDS[kind]
     runs = [
         OnlineRun.start(

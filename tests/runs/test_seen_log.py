@@ -65,7 +65,7 @@ def test_an_online_run_keeps_what_users_have_seen_however_often_it_stops(
 
 
 def test_who_is_dropped_has_seen_nothing_and_was_seen_by_nobody(tmp_path, monkeypatch):
-    monkeypatch.setattr(eviction, "_LEAST", 20)
+    monkeypatch.setattr(eviction, "SEARCH_EVERY", 20)
     frame = drifting(280)
     one = OnlineRun.start(tmp_path / "one", KINDS["soft"], evict_after=IdleTime(60))
     two = OnlineRun.start(tmp_path / "two", KINDS["soft"], evict_after=IdleTime(60))
@@ -95,7 +95,7 @@ def meddled(folder, change):
     content = json.loads((latest / "checkpoint.json").read_text())
     del content["crc32"]
     change(content["about"])
-    crc = checkpoint_folder._own(content)
+    crc = checkpoint_folder.content_checksum(content)
     (latest / "checkpoint.json").write_text(json.dumps({**content, "crc32": crc}))
 
 
@@ -129,7 +129,7 @@ def test_a_checkpoint_only_adds_what_is_new(tmp_path):
 
 
 def test_files_stay_as_long_as_a_checkpoint_needs_them(tmp_path, monkeypatch):
-    monkeypatch.setattr(eviction, "_LEAST", 40)
+    monkeypatch.setattr(eviction, "SEARCH_EVERY", 40)
     folder = tmp_path / "run"
     kept = []
     with OnlineRun.start(folder, KINDS["soft"], evict_after=IdleTime(50)) as run:

@@ -62,7 +62,7 @@ def test_a_snapshot_answers_as_a_checkpoint_of_that_moment_whatever_is_learned_l
 
 
 def test_a_snapshot_survives_that_ids_are_dropped(tmp_path, monkeypatch):
-    monkeypatch.setattr("celrec.online.eviction._LEAST", 100)
+    monkeypatch.setattr("celrec.online.eviction.SEARCH_EVERY", 100)
     plan = PLANS["default"]
     with OnlineRun.start(tmp_path / "run", plan, evict_after=IdleTime(50)) as run:
         run.learn(events(0))

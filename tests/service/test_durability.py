@@ -122,7 +122,7 @@ def test_a_damaged_checkpoint_costs_nothing_but_time(online, inside):
 
 
 def test_files_of_the_journal_go_when_both_checkpoints_are_past_them(online, inside, monkeypatch):
-    monkeypatch.setattr("celrec.streams.journal._SEGMENT", 300)
+    monkeypatch.setattr("celrec.streams.journal.SEGMENT", 300)
     with inside(online, ALWAYS) as server:
         for number in range(40):
             last = server.send(event(number))
@@ -154,7 +154,7 @@ def test_a_full_disk_refuses_events_and_answers_go_on(online, inside, monkeypatc
 
 
 def test_a_checkpoint_that_cannot_be_written_is_told_and_tried_again(online, inside, monkeypatch):
-    monkeypatch.setattr("celrec.service.learning._RETRY", 0.05)
+    monkeypatch.setattr("celrec.service.learning.RETRY_AFTER", 0.05)
 
     def refuse(*_):
         raise CelrecError("checkpoints: cannot write a checkpoint (No space left on device)")

@@ -87,7 +87,7 @@ def test_who_goes_away_does_not_disturb_others(tmp_path):
 
 
 def test_more_than_memory_should_hold_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("celrec.service.events._MOST_WAITING", 100)
+    monkeypatch.setattr("celrec.service.events.MOST_WAITING", 100)
     journal = SlowDisk(tmp_path / "journal")
 
     async def work():

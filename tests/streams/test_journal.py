@@ -26,7 +26,7 @@ def items_of(reader, size=100):
 
 @pytest.fixture
 def small_segments(monkeypatch):
-    monkeypatch.setattr(journal_module, "_SEGMENT", 200)
+    monkeypatch.setattr(journal_module, "SEGMENT", 200)
 
 
 @given(
@@ -40,7 +40,7 @@ def test_what_was_appended_is_read_in_order_from_any_place_also_by_another_proce
 ):
     path = tmp_path_factory.mktemp("run") / "journal"
     patch = pytest.MonkeyPatch()
-    patch.setattr(journal_module, "_SEGMENT", segment)
+    patch.setattr(journal_module, "SEGMENT", segment)
     try:
         journal, count = Journal(path), 0
         for events in groups:

@@ -260,7 +260,7 @@ def test_mistakes_are_reported_and_credentials_never_shown(kafka_topic, closed_p
     with pytest.raises(CelrecError, match="must not contain user and password") as caught:
         KafkaSource("tom:s3cret@host:9092", topic)
     assert "s3cret" not in str(caught.value)
-    monkeypatch.setattr("celrec.streams.kafka_source._TIMEOUT", 0.5)
+    monkeypatch.setattr("celrec.streams.kafka_source.TIMEOUT", 0.5)
     with pytest.raises(CelrecError, match="cannot connect"):
         next(KafkaSource(f"127.0.0.1:{closed_port}", topic).batches(1))
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)

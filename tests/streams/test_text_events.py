@@ -136,7 +136,7 @@ def check_blocks(text, size, cuts, skipped, block, **options):
     after = places[skipped % len(places)] if places and skipped else {}
     with one_batch_at_a_time():
         expected = all_taken(pieces, size, ROLES, after, **options)
-    with patch.object(_text_events, "_BLOCK", block):
+    with patch.object(_text_events, "BLOCK", block):
         assert_alike(all_taken(pieces, size, ROLES, after, **options), expected)
 
 

@@ -128,7 +128,7 @@ def starting_clusters(start: str, log: Interactions, side: str, seed: int) -> ND
     return CLUSTERINGS[name](log, side, count, seed)
 
 
-_HISTORY = 20
+HISTORY_LENGTH = 20
 
 
 def make_model(
@@ -150,7 +150,7 @@ def make_model(
         tables = _tables(log, plan, clusters or {}, width)
         if biased:
             tables = {name: BiasedEmbedding(table) for name, table in tables.items()}
-        return _recommender(plan, model, tables, known, _HISTORY if model.uses_history else 0)
+        return _recommender(plan, model, tables, known, HISTORY_LENGTH if model.uses_history else 0)
 
 
 def describe_model(model: Model) -> dict[str, Any]:

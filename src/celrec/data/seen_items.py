@@ -11,7 +11,7 @@ from celrec.runtime.jit import Flags, Ints, ShortInts, compiled
 from celrec.runtime.memory_budget import GrowingRows, MemoryBudget
 
 _INT32 = np.dtype(np.int32)
-_LEAST = 1 << 16  # minimal number of events between compactions
+COMPACT_FROM = 1 << 16  # minimal number of events between compactions
 _BLOCK = 1 << 20  # events copied at once in a compaction
 
 
@@ -38,7 +38,7 @@ class SeenItems:
         self._most = np.iinfo(np.int32).max if latest is None else latest
         self.generation = 0
         """The number of compactions and renumberings so far; each changes places of events."""
-        self._size, self._compact_at = 0, _LEAST
+        self._size, self._compact_at = 0, COMPACT_FROM
         self._clear()
 
     def __len__(self) -> int:
@@ -146,7 +146,7 @@ class SeenItems:
         numbers = _numbers(user, users), _numbers(item, items)
         self._clear()
         self.generation += 1
-        self._compact_at = max(2 * int(counted.sum()), _LEAST)
+        self._compact_at = max(2 * int(counted.sum()), COMPACT_FROM)
         for start in range(0, len(user), _BLOCK):
             among = counted[start : start + _BLOCK]
             parts = (one[start : start + _BLOCK][among] for one in (user, item))

@@ -19,8 +19,8 @@ from celrec.errors import CelrecError
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with the bytes so far and the bytes in total."""
 
-_BLOCK = 3 << 20  # larger blocks parse a little faster and take more memory
-_LONGEST_LINE = 64 << 20
+BLOCK = 3 << 20  # larger blocks parse a little faster and take more memory
+LONGEST_LINE = 64 << 20
 _GZIP, _ZIPS = b"\x1f\x8b", (b"PK\x03\x04", b"PK\x05\x06")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _QUOTE, _NEWLINE = ord('"'), ord("\n")
@@ -78,7 +78,7 @@ class TextSource:
         quoted: bool = True,
         encoding: str = "utf-8",
         progress: Progress | None = None,
-        size: int = _BLOCK,
+        size: int = BLOCK,
     ) -> Iterator[Block]:
         """The file's lines in UTF-8, in blocks of about `size` bytes.
 
@@ -96,10 +96,10 @@ class TextSource:
                 if whole:
                     yield Block(_to_utf8(whole, encoding), start)
                     start += len(whole)
-                if len(rest) > _LONGEST_LINE:
+                if len(rest) > LONGEST_LINE:
                     raise CelrecError(
                         f"{self}, line {self.line_at(start)}: a line of over "
-                        f"{_LONGEST_LINE >> 20} MiB; is a double quote left open there?"
+                        f"{LONGEST_LINE >> 20} MiB; is a double quote left open there?"
                     )
                 if progress:
                     progress(raw.tell(), total)
@@ -111,7 +111,7 @@ class TextSource:
         """
         with self.opened() as (_, file):
             line = 1
-            while start > 0 and (data := file.read(min(start, _BLOCK))):
+            while start > 0 and (data := file.read(min(start, BLOCK))):
                 line += data.count(b"\n")
                 start -= len(data)
         return line

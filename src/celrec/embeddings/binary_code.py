@@ -65,7 +65,7 @@ class BinaryCodeEmbedding(Embedding):
         super().__init__(num_embeddings, embedding_dim, padding_idx, rows)
         if split not in ("succession", "skip"):
             raise CelrecError(f"split must be succession or skip, not {split!r}")
-        self.widths = _chosen(num_embeddings, rows) if widths is None else list(widths)
+        self.widths = choose_widths(num_embeddings, rows) if widths is None else list(widths)
         self.bits = sum(self.widths)
         if min(self.widths, default=0) < 1 or self.bits > _BITS:
             raise CelrecError(
@@ -160,7 +160,7 @@ class BinaryCodeEmbedding(Embedding):
         return f"{super().extra_repr()}, bits={'+'.join(str(width) for width in self.widths)}"
 
 
-def _chosen(num_embeddings: int, rows: int) -> list[int]:
+def choose_widths(num_embeddings: int, rows: int) -> list[int]:
     """The widths of the blocks, narrow ones first, by the rule of `BinaryCodeEmbedding`."""
     bits = max(1, (num_embeddings - 1).bit_length())
     splits = [[narrow, bits - narrow] for narrow in range(1, bits // 2 + 1)]

@@ -14,10 +14,10 @@ from celrec.embeddings.id_rows import narrowest_dtype, reset_state
 from celrec.embeddings.kmeans import k_means, nearest
 from celrec.errors import CelrecError
 
-_SAMPLE = 64
+SAMPLE = 64
 """Ids per centroid in the sample for k-means."""
 _BITS = 2**31 - 1
-_BLOCK = 2**16
+BLOCK = 2**16
 """Ids whose vectors are computed at once."""
 
 
@@ -156,7 +156,7 @@ class CceEmbedding(Embedding):
         shift = self._drawn(1 + int(self._done)).to(self._shift.device)[column]
         sums, sizes = centroids.new_zeros(height, width), centroids.new_zeros(height, 1)
         all_ids = torch.arange(self.num_embeddings, device=self.pointer.device)
-        for ids in torch.split(all_ids, _BLOCK):
+        for ids in torch.split(all_ids, BLOCK):
             vectors = self._column(ids, column)
             cluster, _ = nearest(vectors, centroids)
             bucket = self._hash(ids, shift, height)
@@ -173,7 +173,7 @@ class CceEmbedding(Embedding):
         self._shift[1, column] = shift
 
     def _sample(self, generator: Generator) -> Tensor:
-        device, size = self.pointer.device, _SAMPLE * self._heights[0]
+        device, size = self.pointer.device, SAMPLE * self._heights[0]
         if size >= self.num_embeddings:
             return torch.arange(self.num_embeddings, device=device)
         return torch.randint(self.num_embeddings, (size,), generator=generator, device=device)
@@ -183,7 +183,7 @@ class CceEmbedding(Embedding):
         kind = torch.promote_types(self.rest.dtype, torch.float32)
         width = self.rest.shape[1]
         found = [
-            self.vectors(part)[:, column * width :][:, :width] for part in torch.split(ids, _BLOCK)
+            self.vectors(part)[:, column * width :][:, :width] for part in torch.split(ids, BLOCK)
         ]
         return torch.cat(found).to(kind)
 

@@ -21,8 +21,6 @@ from celrec.runtime.memory_budget import MemoryBudget
 class Memory:
     """The memory of a table in bytes: its rows, and the index that maps ids to rows.
 
-    >>> Memory(table=1024, index=4000)
-    Memory(table=1024, index=4000)
     >>> Memory(table=1024, index=4000).total
     5024
     """
@@ -90,7 +88,7 @@ class Embedding(nn.Module, ABC):
     needs_gradients: ClassVar[bool] = False
     """Whether the method uses the gradients of its vectors besides the optimiser's steps."""
     per_id: ClassVar[str] = ""
-    """The tensor whose length tells how many ids a saved state has, if a state may have others."""
+    """The tensor whose length is the number of ids of a saved state, if that may differ."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ from celrec.embeddings.id_rows import narrowest_dtype
 from celrec.errors import CelrecError
 from celrec.runtime.jit import Floats, Ints, compiled
 
-_BLOCK = 1 << 22  # distances computed at once
+BLOCK = 1 << 22  # distances computed at once
 
 
 class HashCodeEmbedding(SharedRows):
@@ -79,7 +79,7 @@ class HashCodeEmbedding(SharedRows):
         kept = codes[order[: len(self.weight)]].float() * 2 - 1
         place = torch.empty(len(codes), dtype=torch.int64)
         place[order[: len(kept)]] = torch.arange(len(kept))
-        for others in torch.split(order[len(kept) :], max(1, _BLOCK // len(kept))):
+        for others in torch.split(order[len(kept) :], max(1, BLOCK // len(kept))):
             # For codes of ±1 the largest inner product is the smallest Hamming distance.
             place[others] = ((codes[others].float() * 2 - 1) @ kept.T).argmax(1)
         self.row[:-1] = place[label].to(self.row)
@@ -139,7 +139,7 @@ class StraightThrough(torch.autograd.Function):
         return slope
 
 
-class _Neighbours:
+class Neighbours:
     """The neighbours of the ids of one table in the interaction graph.
 
     `shares` are the deviations of the ratings from the mean, divided by the number of neighbours.
@@ -154,11 +154,11 @@ class _Neighbours:
         self.shares: NDArray[np.float32] = (apart[grouped.order] / scale * each).astype(np.float32)
 
 
-class _NeighbourMeans(torch.autograd.Function):
+class NeighbourMeans(torch.autograd.Function):
     """The weighted means of the neighbours' vectors of some ids."""
 
     @staticmethod
-    def forward(ctx: Any, neighbours: _Neighbours, ids: Tensor, vectors: Tensor) -> Tensor:
+    def forward(ctx: Any, neighbours: Neighbours, ids: Tensor, vectors: Tensor) -> Tensor:
         ctx.neighbours, ctx.ids, ctx.size = neighbours, ids, len(vectors)
         means = vectors.new_empty(len(ids), vectors.shape[1])
         gather_neighbours(
@@ -177,7 +177,7 @@ class _NeighbourMeans(torch.autograd.Function):
         return None, None, slopes
 
 
-class _Encoder(nn.Module):
+class Encoder(nn.Module):
     """Maps ids of one table to values between −1 and 1."""
 
     def __init__(self, ids: int, dim: int, bits: int) -> None:
@@ -203,29 +203,30 @@ def hash_codes(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         sides = {"users": log.num_users, "items": log.num_items}
-        encoders = {name: _Encoder(ids, how.dim, bits) for name, ids in sides.items()}
-        graph = {name: _Neighbours(log, name) for name in sides}
+        encoders = {name: Encoder(ids, how.dim, bits) for name, ids in sides.items()}
+        graph = {name: Neighbours(log, name) for name in sides}
         _train(encoders, graph, log, side, how, torch.Generator().manual_seed(seed))
         with torch.no_grad():
-            numbers = _encode(encoders, graph, {side: torch.arange(sides[side])})[side]
+            numbers = encode(encoders, graph, {side: torch.arange(sides[side])})[side]
     nbytes = sum(p.nbytes for encoder in encoders.values() for p in encoder.parameters())
     return numbers >= 0, nbytes
 
 
-def _encode(
-    encoders: dict[str, _Encoder], graph: dict[str, _Neighbours], ids: dict[str, Tensor]
+def encode(
+    encoders: dict[str, Encoder], graph: dict[str, Neighbours], ids: dict[str, Tensor]
 ) -> dict[str, Tensor]:
+    """The code of each id, as numbers before the signs are taken."""
     found = {}
     for side, wanted in ids.items():
         vectors = encoders[_OTHER[side]].vector
-        means: Tensor = _NeighbourMeans.apply(graph[side], wanted, vectors)  # type: ignore[no-untyped-call]
+        means: Tensor = NeighbourMeans.apply(graph[side], wanted, vectors)  # type: ignore[no-untyped-call]
         found[side] = encoders[side](wanted, means)
     return found
 
 
 def _train(
-    encoders: dict[str, _Encoder],
-    graph: dict[str, _Neighbours],
+    encoders: dict[str, Encoder],
+    graph: dict[str, Neighbours],
     log: Interactions,
     side: str,
     how: HashGnn,
@@ -252,7 +253,7 @@ def _train(
         worse = item[order[begin[u] + drawn.clamp(max=counts[u] - 1)]]
         # Encode only the ids of the batch.
         batch_ids = {"users": torch.unique(u), "items": torch.unique(torch.cat([i, worse]))}
-        numbers = _encode(encoders, graph, batch_ids)
+        numbers = encode(encoders, graph, batch_ids)
         guided = numbers[side]
         signs: Tensor = StraightThrough.apply(guided)  # type: ignore[no-untyped-call]
         chosen = binary[batch_ids[side]] < (step + 1) / how.steps

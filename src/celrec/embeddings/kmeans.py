@@ -83,7 +83,7 @@ def find_nearest(
     return nearest, distance
 
 
-_CELLS = 2**20
+CELLS = 2**20
 """Distances in memory at once."""
 _SHORT = 3  # dimensions up to which a search along one axis is fast
 
@@ -149,7 +149,7 @@ def _wide_array(vectors: Tensor) -> Numbers:
 
 
 def _nearest_of_all(points: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
-    size = max(1, _CELLS // len(centroids))
+    size = max(1, CELLS // len(centroids))
     norms = centroids.square().sum(1)
     found = [
         torch.addmm(norms, part, centroids.t(), alpha=-2).min(1)
@@ -162,7 +162,7 @@ def _nearest_of_all(points: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
 
 def _nearest_by_differences(points: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
     wide = torch.promote_types(points.dtype, torch.float32)
-    size = max(1, _CELLS // len(centroids))
+    size = max(1, CELLS // len(centroids))
     found = [
         torch.cdist(
             part.to(wide), centroids.to(wide), compute_mode="donot_use_mm_for_euclid_dist"

@@ -18,7 +18,7 @@ from celrec.recommender.model import Model
 from celrec.runs.run_folder import Run
 
 TIES = ("popularity", "recency")
-_USERS = 1 << 13  # per part
+USERS_AT_ONCE = 1 << 13  # per part
 
 
 class TopItems:
@@ -73,8 +73,8 @@ class TopItems:
             )
         ids = self._run.known.user_ids
         dense, shown = ids.encode(users), _as_known(users, ids)
-        for start in range(0, max(len(dense), 1), _USERS):
-            part = slice(start, start + _USERS)
+        for start in range(0, max(len(dense), 1), USERS_AT_ONCE):
+            part = slice(start, start + USERS_AT_ONCE)
             seen = None if with_seen else self._run.seen
             best = self.top_k.recommend(dense[part], k, seen=seen)
             yield self._table("user", shown[part], "item", best)

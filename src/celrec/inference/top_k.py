@@ -27,7 +27,7 @@ EXACT_GROUPS = 10_000
 """A network scores all combinations of row and features if there are at most this many."""
 CANDIDATES = 1_000
 """Default number of candidates per user, if there are more combinations."""
-_LEAST_USERS, _MOST_USERS = 64, 1024  # per batch
+LEAST_USERS, MOST_USERS = 64, 1024  # per batch
 
 
 class TopK:
@@ -219,7 +219,7 @@ def _in_parts(
     who: NDArray[np.int64], at_once: int, answer: Callable[[NDArray[np.int64]], Best]
 ) -> Best:
     """Answer queries in batches of at most `at_once`, within the limits on the batch size."""
-    step = min(max(at_once, _LEAST_USERS), _MOST_USERS)
+    step = min(max(at_once, LEAST_USERS), MOST_USERS)
     parts = [answer(who[start : start + step]) for start in range(0, max(len(who), 1), step)]
     items, scores = zip(*parts, strict=True)
     return Best(np.concatenate(items), np.concatenate(scores))

@@ -28,7 +28,7 @@ from celrec.recommender.model import Model
 from celrec.recommender.vectors import Materialised
 from celrec.runtime.communicator import LOCAL, WHOLE, Communicator, Partition
 
-_CANDIDATES = 128  # that are judged in one pass over the interactions
+CANDIDATES = 128  # that are judged in one pass over the interactions
 
 
 class DotProductEvidence(Evidence):
@@ -46,7 +46,7 @@ class DotProductEvidence(Evidence):
         side: str,
         residuals: Residuals | None = None,
     ) -> None:
-        """With biases, x is what they leave over; `residuals` tells it, made for the same log."""
+        """With biases, x is the residual; `residuals` has it, made for the same log."""
         if residuals is None:
             log = log.seen()  # unseen ids tell nothing about others
             residuals = Residuals(model, log)
@@ -94,8 +94,8 @@ class DotProductEvidence(Evidence):
         losses = np.empty((self._own.num_embeddings, len(rows)), np.float32)
         partners, targets = self._partner_rows(), self._targets()
         # A few candidates at a time, whose predictions fit in a cache.
-        for first in range(0, len(rows), _CANDIDATES):
-            some = slice(first, first + _CANDIDATES)
+        for first in range(0, len(rows), CANDIDATES):
+            some = slice(first, first + CANDIDATES)
             predicted = (others @ rows[some].T).detach().numpy()
             candidate_losses(self._group.starts, partners, targets, predicted, losses[:, some])
         return losses

@@ -54,7 +54,7 @@ class MinibatchDescent(Solver):
         self.communicator = communicator
         model.remember(log)
         self.samples = Samples(model, log)
-        self._rounds = 0
+        self.rounds = 0
         self._negatives = Negatives(log) if model.loss.pairwise else None
         self.optimizer = torch.optim.Adam(model.parameters(), lr=how.learning_rate, fused=True)
         self._counts = {
@@ -84,17 +84,17 @@ class MinibatchDescent(Solver):
         self.samples.follow()
         self.model.train()
         total = count = 0.0
-        generator = torch.Generator().manual_seed(_seed(self._seed, self._rounds))
-        order = self._round()
+        generator = torch.Generator().manual_seed(_seed(self._seed, self.rounds))
+        order = self.round_order()
         size = min(self.how.batch, max(1, math.ceil(len(order) / _LEAST_BATCHES)))
         for numbers in torch.split(order, size):
-            whole = self._with_negatives(self.samples.take(numbers), generator)
+            whole = self.with_negatives(self.samples.take(numbers), generator)
             part = BatchShard(whole, self.communicator)
             self.model.draw_normal = partial(part.normal, generator)
             losses = (self.model.objective(part.batch) * part.weight).sum()
             total, count = total + float(losses.detach()), count + part.whole_weight
             self.optimizer.zero_grad()
-            penalised = losses / part.whole_weight + self._penalties(part)
+            penalised = losses / part.whole_weight + self.penalties(part)
             penalised.backward()  # type: ignore[no-untyped-call]
             self.communicator.all_reduce_gradients(self.model.parameters())
             for side, columns in self.model.frozen_columns.items():
@@ -106,7 +106,7 @@ class MinibatchDescent(Solver):
         self.model.eval()
         for table in self.model.whole_tables.values():
             table.adapt(self.optimizer)
-        self._rounds += 1
+        self.rounds += 1
         total = self.communicator.all_reduce(total)
         return total / count * len(self._log) + self.samples.constant if count else 0.0
 
@@ -120,7 +120,7 @@ class MinibatchDescent(Solver):
                 return batch
             # Evidence looks at a state, not at random numbers: the same in every call of a round,
             # whoever asks.
-            seed = _seed(self._seed, self._rounds)
+            seed = _seed(self._seed, self.rounds)
             return batch._replace(worse=self._negatives.draw_alike(batch.user, rows, seed))
 
         return LogEvidence(
@@ -130,7 +130,7 @@ class MinibatchDescent(Solver):
             take,
             per_id=how.per_id,
             candidates=how.candidates,
-            rng=lambda: np.random.default_rng([self._seed, self._rounds]),
+            rng=lambda: np.random.default_rng([self._seed, self.rounds]),
             communicator=self.communicator,
         )
 
@@ -142,7 +142,7 @@ class MinibatchDescent(Solver):
         generator, total = torch.Generator().manual_seed(self._seed), 0.0
         for start in range(0, len(log), self.how.batch):
             rows = slice(start, start + self.how.batch)
-            batch = self._with_negatives(self.model.batch(log, rows, own=False), generator)
+            batch = self.with_negatives(self.model.batch(log, rows, own=False), generator)
             part = batch.at(Partition.even(len(batch.user), self.communicator).mine)
             total += float(self.model.objective(part).sum()) if len(part.user) else 0.0
         return self.communicator.all_reduce(total) / len(log)
@@ -172,26 +172,26 @@ class MinibatchDescent(Solver):
         return {
             "anchors": dict(self._anchors),
             "anchored": dict(self._anchored),
-            "rounds": self._rounds,
+            "rounds": self.rounds,
             "optimizer": optimizer,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._anchors, self._anchored = dict(state["anchors"]), dict(state["anchored"])
-        self._rounds = int(state["rounds"])
+        self.rounds = int(state["rounds"])
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": state["optimizer"], "param_groups": groups})
 
-    def _round(self) -> Tensor:
+    def round_order(self) -> Tensor:
         """The samples of this round."""
         rounds = max(1, min(self.how.rounds, len(self.samples)))  # no round without a sample
-        epoch, part = divmod(self._rounds, rounds)
+        epoch, part = divmod(self.rounds, rounds)
         generator = torch.Generator().manual_seed(_seed(self._seed, -1 - epoch))
         order = torch.randperm(len(self.samples), generator=generator)
         ends = [len(order) * n // rounds for n in (part, part + 1)]
         return order[ends[0] : ends[1]]
 
-    def _with_negatives(self, batch: Batch, generator: torch.Generator) -> Batch:
+    def with_negatives(self, batch: Batch, generator: torch.Generator) -> Batch:
         if self._negatives is not None:
             batch = batch._replace(worse=self._negatives.draw(batch.user, generator))
         if batch.history is not None and self.model.model.wants_negatives:
@@ -200,7 +200,7 @@ class MinibatchDescent(Solver):
             batch = batch._replace(not_next=drawn)
         return batch
 
-    def _penalties(self, part: BatchShard) -> Tensor:
+    def penalties(self, part: BatchShard) -> Tensor:
         """All that is added to the mean loss of a batch, or this rank's part of it."""
         how, batch, share = self.how, part.batch, part.weight / part.whole_weight
         total = share.new_zeros(())
@@ -212,13 +212,13 @@ class MinibatchDescent(Solver):
             if how.l2:
                 apart = table(ids)
                 if isinstance(table, SharedRows):
-                    apart = apart - self._anchor(side)[table.row_of(ids)]
+                    apart = apart - self.anchor(side)[table.row_of(ids)]
                 total = total + how.l2 * (share.to(apart) @ apart.square().sum(-1))
             if (penalty := table.penalty()) is not None:
                 total = total + penalty / (len(self._log) * self.communicator.size)
         return total
 
-    def _anchor(self, side: str) -> Tensor:
+    def anchor(self, side: str) -> Tensor:
         """What the rows of a table are drawn to; after a split, both parts to the same."""
         table, anchor = self.model.tables[side], self._anchors[side]
         if isinstance(table, ClusteredEmbedding):

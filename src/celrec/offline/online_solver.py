@@ -32,7 +32,7 @@ class OnlineDescent(Solver):
         self.model, self.how, self._log = model, how, log
         model.remember(log)
         self.trainer = make_trainer(how, model)
-        self._passes = 0
+        self.passes = 0
 
     def start(self, seed: int) -> None:
         """Draw the first rows of all tables."""
@@ -45,12 +45,12 @@ class OnlineDescent(Solver):
         """Take one pass; return the loss of all events, each just before it was learned."""
         total = 0.0
         self.model.train()
-        for rows in torch.split(torch.from_numpy(self._order()), self.how.batch):
+        for rows in torch.split(torch.from_numpy(self.order()), self.how.batch):
             batch = self.model.batch(self._log, rows, own=True)
-            outputs = self.trainer.step(batch, again=self._passes > 0)
+            outputs = self.trainer.step(batch, again=self.passes > 0)
             total += float(self.model.loss.of_samples(outputs, batch.target).sum())
         self.model.eval()
-        self._passes += 1
+        self.passes += 1
         return total
 
     def evidence(self, side: str) -> Evidence:
@@ -77,14 +77,14 @@ class OnlineDescent(Solver):
             self.trainer.load_state_dict(before[1])
 
     def state_dict(self) -> dict[str, Any]:
-        return {"passes": self._passes, "trainer": self.trainer.state_dict()}
+        return {"passes": self.passes, "trainer": self.trainer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._passes = int(state["passes"])
+        self.passes = int(state["passes"])
         self.trainer.load_state_dict(state["trainer"])
 
-    def _order(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        if self._passes == 0 and self._log.timestamp is not None:
+    def order(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        if self.passes == 0 and self._log.timestamp is not None:
             return np.argsort(self._log.timestamp, kind="stable")
-        rng = np.random.default_rng([self.how.seed, self._passes])
+        rng = np.random.default_rng([self.how.seed, self.passes])
         return rng.permutation(len(self._log))

@@ -67,7 +67,7 @@ class Samples:
         self._recommender, self._log = recommender, log
         self._collapses = make_pair_statistics and _collapsible(recommender)
         self._rows: tuple[Tensor, Tensor] | None = None
-        self._first = np.arange(len(log))
+        self.first = np.arange(len(log))
         self._weight: Tensor | None = None
         self._target: Tensor | None = None
         self.constant = 0.0
@@ -75,11 +75,11 @@ class Samples:
         self.follow()
 
     def __len__(self) -> int:
-        return len(self._first)
+        return len(self.first)
 
     def take(self, numbers: Tensor) -> Batch:
         """These samples."""
-        rows = torch.from_numpy(self._first[numbers.numpy()])
+        rows = torch.from_numpy(self.first[numbers.numpy()])
         batch = self._recommender.batch(self._log, rows, own=True)
         if self._weight is None or self._target is None:
             return batch
@@ -98,7 +98,7 @@ class Samples:
         log = self._log
         sizes = (int(rows.max(initial=0)) + 1 for rows in (users, items))
         pairs = Pairs(users[log.user], items[log.item], *sizes)
-        self._first, counts = pairs.first, pairs.counts
+        self.first, counts = pairs.first, pairs.counts
         means = np.bincount(pairs.number, log.target, len(counts)) / counts
         self._weight = torch.from_numpy(counts.astype(np.float32))
         self._target = torch.from_numpy(means.astype(np.float32))

@@ -70,7 +70,7 @@ def _unclear(value: str) -> CelrecError:
     )
 
 
-_LEAST = 10_000  # events between two searches, so that these take little of the time
+SEARCH_EVERY = 10_000  # events between two searches, so that these take little of the time
 _LATEST = 101  # timestamps whose median is the current time
 
 
@@ -88,7 +88,7 @@ class Eviction:
         self.after = after
         self.dropped: dict[str, int] = {}
         """The number of evicted ids, by table."""
-        self._next = _LEAST
+        self._next = SEARCH_EVERY
         self._heard = np.empty(0, np.int64)
 
     def check(self, model: Model, embedding: str) -> None:
@@ -144,7 +144,7 @@ class Eviction:
                 self.dropped[name] = self.dropped.get(name, 0) + gone
                 kept[name] = heard
         left = sum(len(table.ids) for table in tables.values())
-        self._next = events + max(left, _LEAST)
+        self._next = events + max(left, SEARCH_EVERY)
         return kept
 
     def state_dict(self) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class RecentEvents(ReplayBuffer):
         return owner, Batch.of(every, torch.from_numpy(target), moment)
 
 
-_NEAR = 2048  # rows that fit in a cache
+CACHED_ROWS = 2048  # rows that fit in a cache
 
 
 class LatestEvidence(Evidence):
@@ -180,9 +180,9 @@ class LatestEvidence(Evidence):
     def _others(self, moment: int) -> NDArray[np.int64]:
         """The clusters that candidates are drawn from at a moment: all, or a random subset."""
         clusters = self._table.num_clusters
-        if clusters <= _NEAR:
+        if clusters <= CACHED_ROWS:
             return np.arange(clusters)
-        return draw_candidates(np.zeros(1, np.int64), clusters, _NEAR, ~moment)[1:, 0]
+        return draw_candidates(np.zeros(1, np.int64), clusters, CACHED_ROWS, ~moment)[1:, 0]
 
     def _tangent(self, batch: Batch) -> Tangent | None:
         if self._probe.kind not in KNOWN_LOSSES:

@@ -58,7 +58,7 @@ def _take_notice(row: Bytes, value: Floats, active: int, moment: np.uint64) -> N
 def add_evidence(
     evidence: Bytes, ids: Ints, losses: Floats, kept: Floats, steps: float, moments: Ints
 ) -> None:
-    """Add what each event tells of its id: `steps` for a unit of loss, rounded at random.
+    """Add the evidence of each event for its id: `steps` per unit of loss, rounded at random.
 
     Of what was known before, the share `kept` remains. losses is (rows, events), for the first
     rows; others stay impossible. Event by event, so that an id may be repeated. `moments` are the
@@ -83,7 +83,7 @@ def add_tangent_evidence(
     steps: float,
     moments: Ints,
 ) -> None:
-    """The same with losses of outputs that are linear in the vector, as a `Tangent` tells.
+    """The same with losses of outputs that are linear in the vector, as of a `Tangent`.
 
     rows is (dim, rows).
     """

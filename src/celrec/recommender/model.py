@@ -191,7 +191,7 @@ class Model(nn.Module):
         everyone = all_vectors(self.items, batch)
         # Items first, since evidence about items replaces the first lookup.
         if everyone is None:
-            vectors = {"items": self._vectors("items", self.items, batch.item)}
+            vectors = {"items": self.vectors("items", self.items, batch.item)}
         else:
             vectors = {"items": chosen(everyone, batch.item)}
         if batch.columns is not None:
@@ -199,7 +199,7 @@ class Model(nn.Module):
             named = zip(self.column_names, self.column_tables, ids, strict=True)
             vectors |= {name: table(those) for name, table, those in named}
         history = None if batch.history is None else self._history(batch, everyone)
-        vectors["users"] = self._vectors("users", self.users, batch.user)
+        vectors["users"] = self.vectors("users", self.users, batch.user)
         return self._output(batch, vectors, history)
 
     def output_from(self, batch: Batch, vectors: Mapping[str, Tensor]) -> Tensor:
@@ -222,7 +222,8 @@ class Model(nn.Module):
         output: Tensor = self.model(vectors["users"], vectors["items"], history, together)
         return output
 
-    def _vectors(self, name: str, table: Embedding, ids: Tensor) -> Tensor:
+    def vectors(self, name: str, table: Embedding, ids: Tensor) -> Tensor:
+        """The vectors of ids; in training, uncertain ones are drawn from their distribution."""
         vectors: Tensor = table(ids)
         if self.training and name in self.deviations:
             rows = _beneath(table)

@@ -20,7 +20,7 @@ from celrec.errors import CelrecError, first_line
 from celrec.runtime.atomic import atomic_folder, lock_file
 from celrec.streams.events import Rejected
 
-_FORMAT = 1
+FORMAT = 1
 _KEPT = 2
 _MANIFEST = "checkpoint.json"
 _NAME = re.compile(r"\d{12,}(-\d{6})?")
@@ -74,8 +74,9 @@ class CheckpointFolder:
             with atomic_folder(self._free(events)) as folder:
                 yield folder
                 files = {path.name: _checksum(path) for path in sorted(folder.iterdir())}
-                content = {"format": _FORMAT, "about": about, "files": files}
-                (folder / _MANIFEST).write_text(json.dumps({**content, "crc32": _own(content)}))
+                content = {"format": FORMAT, "about": about, "files": files}
+                content["crc32"] = content_checksum(content)
+                (folder / _MANIFEST).write_text(json.dumps(content))
             for old in self.whole()[_KEPT:]:
                 shutil.rmtree(old)
         except (CelrecError, OSError, SafetensorError, pl.exceptions.PolarsError) as error:
@@ -147,15 +148,14 @@ def _verified(folder: Path) -> dict[str, Any]:
     manifest = folder / _MANIFEST
     try:
         content = json.loads(manifest.read_bytes())
-        check = content.pop("crc32")
         expected, files, about = content["format"], content["files"], content["about"]
-        if check != _own(content):
+        if content.pop("crc32") != content_checksum(content):
             raise ValueError("the checksum differs")
     except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
         problem = first_line(getattr(error, "strerror", None) or error)
         raise _DamagedError(f"{manifest}: damaged ({problem})") from error
-    if expected != _FORMAT:
-        raise CelrecError(f"{manifest}: written in format {expected}, expected {_FORMAT}")
+    if expected != FORMAT:
+        raise CelrecError(f"{manifest}: written in format {expected}, expected {FORMAT}")
     for name, checksum in files.items():
         try:
             same = _checksum(folder / name) == checksum
@@ -175,7 +175,8 @@ def _checksum(path: Path) -> str:
     return f"{crc:08x}"
 
 
-def _own(content: dict[str, Any]) -> str:
+def content_checksum(content: dict[str, Any]) -> str:
+    """The checksum of what a manifest says, as hexadecimal digits."""
     return f"{zlib.crc32(json.dumps(content).encode()):08x}"
 
 

@@ -109,7 +109,7 @@ def save_run(path: str | Path, run: Run) -> None:
             write_run(
                 folder, run.model, run.plan, run.source, run.result, run.tables, run.past, run.seen
             )
-        except SafetensorError as error:  # how it tells that the disk is full
+        except SafetensorError as error:  # also raised when the disk is full
             raise CelrecError(f"{path}: cannot write the model ({error}); make room") from error
 
 

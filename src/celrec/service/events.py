@@ -77,7 +77,7 @@ class EventWriter:
         return json.dumps(line).encode() + b"\n"
 
 
-_MOST_WAITING = 64 << 20  # bytes
+MOST_WAITING = 64 << 20  # bytes
 
 
 class BusyError(Exception):
@@ -102,7 +102,7 @@ class GroupCommit:
 
         Raises OSError if writing fails.
         """
-        if self._bytes + len(lines) > _MOST_WAITING:
+        if self._bytes + len(lines) > MOST_WAITING:
             raise BusyError
         loop = asyncio.get_running_loop()
         done: asyncio.Future[int] = loop.create_future()

@@ -22,7 +22,7 @@ from celrec.streams.journal import Journal, JournalReader
 _POLL = 0.1  # seconds between two reads of the journal
 _SHORTEST, _LONGEST = 0.2, 1.0  # seconds between two versions
 _STOP = 5.0  # seconds to learn the remaining events when stopping
-_RETRY = 10.0  # seconds until a failed checkpoint is tried again
+RETRY_AFTER = 10.0  # seconds until a failed checkpoint is tried again
 _MICROSECONDS = 10**6
 
 
@@ -140,7 +140,7 @@ class JournalLearner(Worker):
                     self._journal.tidy(self._run.journalled())
             self.checkpoint_problem = None
         except CelrecError as error:  # the journal has the events; there may be room later
-            self.checkpoint_problem, self._next_try = str(error), time.monotonic() + _RETRY
+            self.checkpoint_problem, self._next_try = str(error), time.monotonic() + RETRY_AFTER
             return
         self._saved_events, self._saved_at = self._run.events, time.monotonic()
 

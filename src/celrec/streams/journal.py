@@ -17,7 +17,7 @@ from celrec.streams.events import Events
 from celrec.streams.fields import json_objects
 from celrec.streams.object_intake import ObjectIntake
 
-_SEGMENT = 16 << 20  # bytes after which a new file is started
+SEGMENT = 16 << 20  # bytes after which a new file is started
 _SUFFIX = ".jsonl"
 
 
@@ -91,7 +91,7 @@ class Journal:
         """
         if self._doubtful:
             self._truncate()
-        if self._file is None or self.committed.size >= _SEGMENT:
+        if self._file is None or self.committed.size >= SEGMENT:
             self._begin_file()
         assert self._file is not None  # noqa: S101  (for the type checker)
         try:

@@ -24,7 +24,7 @@ from celrec.streams.events import (
 from celrec.streams.fields import json_objects
 from celrec.streams.object_intake import ObjectIntake
 
-_TIMEOUT = 10.0  # seconds for a broker to answer
+TIMEOUT = 10.0  # seconds for a broker to answer
 _TRIES, _BETWEEN = 10, 0.2  # attempts, and seconds between them, to reach a coordinator
 _MOST = 1_000_000  # messages per call of the client
 _SECRETS = ("password", "secret", "pem")
@@ -61,8 +61,8 @@ class KafkaTopic:
         with self._translated_errors():
             self.consumer: Any = confluent_kafka.Consumer(
                 {
-                    "socket.timeout.ms": int(1000 * _TIMEOUT),
-                    "session.timeout.ms": int(1000 * _TIMEOUT),  # the timeout of commits
+                    "socket.timeout.ms": int(1000 * TIMEOUT),
+                    "session.timeout.ms": int(1000 * TIMEOUT),  # the timeout of commits
                     "log_level": 0,  # errors are raised instead
                     **settings,
                     "bootstrap.servers": servers,
@@ -83,13 +83,13 @@ class KafkaTopic:
         Returns the offset in every partition, and the unread messages that the topic has deleted.
         """
         with self._translated_errors():
-            topic = self.consumer.list_topics(self._topic, timeout=_TIMEOUT).topics[self._topic]
+            topic = self.consumer.list_topics(self._topic, timeout=TIMEOUT).topics[self._topic]
             if topic.error is not None:
                 raise CelrecError(f"{self}: {topic.error.str()}; create the topic, or fix its name")
             everywhere = [self._kafka.TopicPartition(self._topic, p) for p in topic.partitions]
             committed = self._committed(everywhere)
             ranges = {
-                place.partition: self.consumer.get_watermark_offsets(place, timeout=_TIMEOUT)
+                place.partition: self.consumer.get_watermark_offsets(place, timeout=TIMEOUT)
                 for place in everywhere
             }
         positions, deleted = {}, []
@@ -115,7 +115,7 @@ class KafkaTopic:
         While a coordinator is being elected, it answers with errors.
         """
         for _ in range(_TRIES):
-            found = self.consumer.committed(places, timeout=_TIMEOUT)
+            found = self.consumer.committed(places, timeout=TIMEOUT)
             errors = [place.error for place in found if place.error is not None]
             if not errors:
                 return {place.partition: place.offset for place in found if place.offset >= 0}

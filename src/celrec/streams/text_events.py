@@ -24,7 +24,7 @@ from celrec.streams.records import LONGEST_LINE, Records, RecordSplitter
 Format: TypeAlias = Literal["csv", "jsonl"]
 """The format of a text: delimited fields, or one JSON object per line."""
 
-_BLOCK = 1 << 16  # records parsed at once, since calls have a fixed cost
+BLOCK = 1 << 16  # records parsed at once, since calls have a fixed cost
 
 
 class TextEvents:
@@ -125,8 +125,8 @@ class TextEvents:
         return RecordSplitter(self._name, table.separator.encode() if table.quoted else None)
 
     def _block(self) -> Records:
-        """Whole batches, up to about `_BLOCK` records; all records if there is no whole batch."""
-        batches = min(self.pending, max(_BLOCK, self._size)) // self._size
+        """Whole batches, up to about `BLOCK` records; all records if there is no whole batch."""
+        batches = min(self.pending, max(BLOCK, self._size)) // self._size
         size = batches * self._size or self.pending
         parts = []
         while size:

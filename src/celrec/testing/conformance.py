@@ -33,9 +33,7 @@ def check_embedding(
     An example, v(id) = length[id] · direction:
 
     >>> from torch import nn
-    >>> from celrec.embeddings.embedding import Embedding
-    >>> from celrec.embeddings.embedding import Memory
-    >>> from celrec.embeddings.embedding import Traits
+    >>> from celrec.embeddings import Embedding, Memory, Traits
     >>> class RankOne(Embedding):
     ...     traits = Traits(low_time=True, low_memory=True, incremental=False)
     ...
