@@ -74,6 +74,14 @@ _PLAN = (
         },
     ),
     Option(
+        "budget",
+        str,
+        None,
+        "Bytes of the tables of users and items together (50kB), or for each id (2B/id). Rank, "
+        "rows and levels of both are then chosen on validation data, instead of by compression.",
+        _same(None, TRAIN, RECOMMENDER),
+    ),
+    Option(
         "side",
         str,
         "items",

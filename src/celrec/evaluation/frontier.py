@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from celrec.config.building import make_model
+from celrec.config.byte_budget import parse_budget
 from celrec.config.plan import Plan
 from celrec.data.interactions import Interactions
 from celrec.data.split import Split
 from celrec.errors import CelrecError
 from celrec.evaluation.cell_file import CellFile
 from celrec.evaluation.metrics import Accuracy
-from celrec.offline.budget import BudgetSearch, Settings, parse_budget
+from celrec.offline.budget import BudgetSearch, Settings
 from celrec.offline.checkpoint import Checkpoint
 from celrec.offline.packing import ROUNDED, compressed
 from celrec.offline.training import OfflineTraining
@@ -169,7 +170,7 @@ class Frontier:
                 return {"too_small": str(error)}
             learned = fits.split.train_and_valid().seen()
             model = compressed(fits.final, learned, choice.candidate, self._plan.seed)
-            chosen = {"valid": choice.valid_loss, "chosen": str(choice.candidate)}
+            chosen = {"valid": choice.valid_loss, "chosen": choice.candidate.text}
             if choice.settings is not None:
                 chosen["settings"] = asdict(choice.settings)
         counts = fits.split.train_and_valid().item_counts

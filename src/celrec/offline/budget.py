@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +14,6 @@ from celrec.errors import CelrecError
 from celrec.offline.packing import ROUNDED, Candidate, Levels, compressed
 from celrec.recommender.model import Model
 
-_UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 _RANKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _ROWS = (4, 8, 16, 32, 64, 128, 256, 512)
 _RATIOS = (1 / 3, 1 / 2, 2 / 3, 1.0, 3 / 2, 2.0, 3.0)
@@ -25,18 +23,6 @@ _LEVELS = 16  # at most: more do not lower the error where memory is plentiful
 _CLUSTERS = 2048  # of one level, at most
 _CLIMBS = 2  # from starts of different ranks
 _LEAST_GAIN = 1e-5  # of squared errors, below which a setting is as good as another
-
-
-def parse_budget(text: str | int, ids: int) -> int:
-    """The bytes of a budget such as `50kB`, `2B/id` or 50000, for so many ids.
-
-    >>> parse_budget("50kB", 1000), parse_budget("2.5B/id", 1000)
-    (50000, 2500)
-    """
-    parts = re.fullmatch(r"(\d+(?:\.\d+)?) *([kMG]?B)?(/id)?", str(text).strip())
-    if parts is None or (parts[3] and not parts[2]):
-        raise CelrecError(f"budget must be bytes such as 50kB or 2B/id, not {str(text)!r}")
-    return round(float(parts[1]) * _UNITS[parts[2] or "B"] * (ids if parts[3] else 1))
 
 
 @dataclass(frozen=True, slots=True)
