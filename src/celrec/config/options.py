@@ -74,14 +74,6 @@ _PLAN = (
         },
     ),
     Option(
-        "budget",
-        str,
-        None,
-        "Bytes of the tables of users and items together (50kB), or for each id (2B/id). Rank, "
-        "rows and levels of both are then chosen on validation data, instead of by compression.",
-        _same(None, TRAIN, RECOMMENDER),
-    ),
-    Option(
         "side",
         str,
         "items",
@@ -131,6 +123,14 @@ _PLAN = (
         "with rows for the warmest ids only, as many as the table has), one, random:N, ratings:N "
         "(bins of mean rating), genres, or a run folder. If not given: full, or for mf warm where "
         "that would take more than 4 GiB; one with other presets.",
+        _same(None, TRAIN, RECOMMENDER),
+    ),
+    Option(
+        "budget",
+        str,
+        None,
+        "Bytes of the tables of users and items (50kB, or 2B/id), for which validation data choose "
+        "rank, rows and levels.",
         _same(None, TRAIN, RECOMMENDER),
     ),
     Option(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -83,6 +83,16 @@ class Candidate:
         rows = levels.rows * levels.number * width + self.bias_rows
         steps = 4 * (levels.number + apart)
         return rows + steps + -(-(ids + 1) * bits // 8) + 8
+
+
+def candidate_of(fields: dict[str, Any]) -> Candidate:
+    """A candidate from its fields, as JSON has them.
+
+    >>> candidate_of({"method": "int4", "rank": 8, "users": None, "items": None}).text
+    'rank 8; biases in the rows'
+    """
+    sides = {side: fields[side] and Levels(*fields[side]) for side in ("users", "items")}
+    return Candidate(**{**fields, **sides})
 
 
 @torch.no_grad()
