@@ -126,6 +126,14 @@ _PLAN = (
         _same(None, TRAIN, RECOMMENDER),
     ),
     Option(
+        "budget",
+        str,
+        None,
+        "Bytes of the tables of users and items (50kB, or 2B/id), for which validation data choose "
+        "rank, rows and levels.",
+        _same(None, TRAIN, RECOMMENDER),
+    ),
+    Option(
         "frozen",
         bool,
         False,

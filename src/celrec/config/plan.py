@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from celrec.config.byte_budget import check_budget
 from celrec.config.offline import CLUSTERS, NOTHING, ROWS, OfflineConfig
 from celrec.config.online import OnlineConfig
 from celrec.config.options import PLAN_OPTIONS, default, find_option
@@ -41,6 +42,7 @@ class Plan:
     model: str = default("model")
     levels: int = default("levels")
     start: str | None = default("start")
+    budget: str | None = default("budget")
     frozen: bool = default("frozen")
     personalise: str = default("personalise")
     loss: str = default("loss")
@@ -100,8 +102,8 @@ class Plan:
                 raise CelrecError(
                     f"compression 'auto' needs embedding 'cel', not {self.embedding!r}"
                 )
-
         self._check_levels()
+        check_budget(self)
 
     def _check_levels(self) -> None:
         """Complain about levels or a start from a fit where tables are not made of one."""
@@ -167,7 +169,7 @@ class Plan:
         """
         fixed = self.frozen or self.auto or self.personalise != "none" or self.negatives > 0
         return (
-            (self.clustered or self.embedding == "full")
+            (self.clustered or self.embedding == "full" or self.budget is not None)
             and self.start in (None, FULL_START, WARM_START)
             and not fixed
         )
@@ -248,6 +250,7 @@ class Plan:
             preset="default",
             start=None,
             levels=1,
+            budget=None,
             rank=max(self.dim, how.rank),
         )
 

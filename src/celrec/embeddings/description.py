@@ -6,10 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from celrec.embeddings.embedding import Embedding
-from celrec.embeddings.four_bit import FourBitEmbedding
 from celrec.embeddings.levelled import LevelledEmbedding
 from celrec.embeddings.mixed import MixedEmbedding
-from celrec.embeddings.packed import PackedLevels
 from celrec.embeddings.personal import BiasedEmbedding, PersonalEmbedding
 from celrec.embeddings.prehash_history import HistoryPreHashEmbedding
 from celrec.embeddings.registry import METHODS
@@ -17,10 +15,8 @@ from celrec.errors import CelrecError
 
 _OTHERS: dict[str, Callable[..., Embedding]] = {
     "biased": BiasedEmbedding,
-    "four-bit": FourBitEmbedding,
     "levelled": LevelledEmbedding,
     "mixed": MixedEmbedding,
-    "packed-levels": PackedLevels,
     "personal": PersonalEmbedding,
     "prehash-history": HistoryPreHashEmbedding,
 }

@@ -23,9 +23,11 @@ from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.compositional import CompositionalEmbedding
 from celrec.embeddings.deep_hash import DeepHashEmbedding
 from celrec.embeddings.embedding import Embedding
+from celrec.embeddings.four_bit import FourBitEmbedding
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.hash_code import HashCodeEmbedding, hash_codes
 from celrec.embeddings.hashing import ModuloEmbedding
+from celrec.embeddings.packed import PackedLevels
 from celrec.embeddings.posterior import PosteriorEmbedding
 from celrec.embeddings.prehash import PreHashEmbedding
 from celrec.embeddings.quantised import QuantisedEmbedding
@@ -78,6 +80,9 @@ class Method:
     """Whether a vector is not a single row, or gradients determine the row of an id."""
     compressed: bool = True
     """Whether its size is given in rows."""
+    codes: str | None = None
+    """Which codes its tables take from a full fit within a budget of bytes, as in
+    `CompressionConfig`; `rows` for a row of each id; None: it is not made of a full fit."""
     name_in_files: str | None = None
     """The name of the class in run folders, if it is not the method's name."""
 
@@ -151,9 +156,17 @@ def _tree(*, root: bool, share: bool) -> Callable[[Request], TreeEmbedding]:
     return make
 
 
+def _of_full_fit(summary: str) -> Method:
+    return Method(
+        summary, PackedLevels, _full, codes="weighted-k-means", name_in_files="packed-levels"
+    )
+
+
 METHODS: dict[str, Method] = {
     # Its clusters come from the plan, so `config.building` creates its tables.
-    "cel": Method("rows shared in clusters that split and re-form", ClusteredEmbedding, _full),
+    "cel": Method(
+        "rows shared in clusters that split and re-form", ClusteredEmbedding, _full, codes="joint"
+    ),
     "cel-int8": Method(
         "the same, in rows of eight bits", QuantisedEmbedding, _full, name_in_files="quantised"
     ),
@@ -163,14 +176,26 @@ METHODS: dict[str, Method] = {
         _full,
         name_in_files="posterior",
     ),
-    "full": Method("one row per id", FullEmbedding, _full, compressed=False),
+    "full": Method("one row per id", FullEmbedding, _full, compressed=False, codes="rows"),
     "int8": Method(
         "one row of eight bits per id",
         QuantisedEmbedding,
         lambda request: QuantisedEmbedding(_full(request), seed=request.seed),
         compressed=False,
+        codes="rows",
         name_in_files="quantised",
     ),
+    "int4": Method(
+        "one row of four bits per id, of a full fit",
+        FourBitEmbedding,
+        _full,
+        compressed=False,
+        codes="rows",
+        name_in_files="four-bit",
+    ),
+    "kmeans": _of_full_fit("rows shared by k-means of a full fit"),
+    "rq": _of_full_fit("sums of rows by residual k-means of a full fit: RQ"),
+    "pq": _of_full_fit("rows of parts by k-means of a full fit: product quantisation, PQ"),
     "modulo": Method("rows shared by hash: the hashing trick", ModuloEmbedding),
     "bh": Method(
         "sums of rows selected by the bits of a hash: binary codes",

@@ -61,6 +61,8 @@ class Recommender:
             same with rows for the warmest ids only, as many as the table has), one, random:N,
             ratings:N (bins of mean rating), genres, or a run folder. If not given: full, or for mf
             warm where that would take more than 4 GiB; one with other presets.
+        budget: Bytes of the tables of users and items (50kB, or 2B/id), for which validation data
+            choose rank, rows and levels.
         frozen: Keep the initial clusters.
         personalise: Which ids get a row of their own in the end: none, all, or those with more
             interactions than a number.
@@ -104,6 +106,7 @@ class Recommender:
         seed: int | None = None,
         levels: int | None = None,
         start: str | None = None,
+        budget: str | None = None,
         frozen: bool | None = None,
         personalise: str | None = None,
         loss: str | None = None,

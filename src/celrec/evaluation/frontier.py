@@ -11,15 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from celrec.config.building import make_model
+from celrec.config.byte_budget import parse_budget
 from celrec.config.plan import Plan
 from celrec.data.interactions import Interactions
 from celrec.data.split import Split
 from celrec.errors import CelrecError
 from celrec.evaluation.cell_file import CellFile
 from celrec.evaluation.metrics import Accuracy
-from celrec.offline.budget import BudgetSearch, Settings, parse_budget
+from celrec.offline.budget import BudgetSearch, Choice, Settings
 from celrec.offline.checkpoint import Checkpoint
-from celrec.offline.packing import ROUNDED, compressed
+from celrec.offline.packing import ROUNDED, candidate_of, compressed
 from celrec.offline.training import OfflineTraining
 from celrec.recommender.model import Model
 
@@ -164,14 +165,12 @@ class Frontier:
         if method != FULL_FIT:
             size = parse_budget(budget, self._ids)
             try:
-                choice = fits.search.best(size, method, self._earlier(fold, method, budget))
+                choice = fits.search.best(size, method, self._smaller(fold, method, budget))
             except CelrecError as error:  # the method has no table that is as small
                 return {"too_small": str(error)}
             learned = fits.split.train_and_valid().seen()
             model = compressed(fits.final, learned, choice.candidate, self._plan.seed)
-            chosen = {"valid": choice.valid_loss, "chosen": str(choice.candidate)}
-            if choice.settings is not None:
-                chosen["settings"] = asdict(choice.settings)
+            chosen = {"chosen": choice.candidate.text, **asdict(choice)}
         counts = fits.split.train_and_valid().item_counts
         accuracy = Accuracy.of(model.predict(fits.split.test), fits.split.test, counts)
         return {
@@ -182,12 +181,15 @@ class Frontier:
             "seconds": time.perf_counter() - begun,
         }
 
-    def _earlier(self, fold: tuple[int, int], method: str, budget: str) -> Settings | None:
+    def _smaller(self, fold: tuple[int, int], method: str, budget: str) -> Choice | None:
         """What was chosen for the budget before this one."""
         place = self.budgets.index(budget)
-        before = self.budgets[place - 1] if place else budget
-        cell = self._cells.get(self._cell(fold, method, before)) or {}
-        return Settings(**cell["settings"]) if "settings" in cell else None
+        cell = self._cells.get(self._cell(fold, method, self.budgets[place - 1])) if place else None
+        if cell is None or "candidate" not in cell:
+            return None
+        settings = cell["settings"] and Settings(**cell["settings"])
+        candidate = candidate_of(cell["candidate"])
+        return Choice(candidate, cell["size"], cell["valid_loss"], settings)
 
     def _row(
         self, method: str, budget: str, cells: dict[tuple[int, int], dict[str, Any]]

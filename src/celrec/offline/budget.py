@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import bisect
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from celrec.data.interactions import Interactions
@@ -15,7 +15,6 @@ from celrec.errors import CelrecError
 from celrec.offline.packing import ROUNDED, Candidate, Levels, compressed
 from celrec.recommender.model import Model
 
-_UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 _RANKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _ROWS = (4, 8, 16, 32, 64, 128, 256, 512)
 _RATIOS = (1 / 3, 1 / 2, 2 / 3, 1.0, 3 / 2, 2.0, 3.0)
@@ -24,19 +23,8 @@ _K_MEANS = ("k-means", "weighted-k-means")
 _LEVELS = 16  # at most: more do not lower the error where memory is plentiful
 _CLUSTERS = 2048  # of one level, at most
 _CLIMBS = 2  # from starts of different ranks
-_LEAST_GAIN = 1e-5  # of squared errors, below which a setting is as good as another
-
-
-def parse_budget(text: str | int, ids: int) -> int:
-    """The bytes of a budget such as `50kB`, `2B/id` or 50000, for so many ids.
-
-    >>> parse_budget("50kB", 1000), parse_budget("2.5B/id", 1000)
-    (50000, 2500)
-    """
-    parts = re.fullmatch(r"(\d+(?:\.\d+)?) *([kMG]?B)?(/id)?", str(text).strip())
-    if parts is None or (parts[3] and not parts[2]):
-        raise CelrecError(f"budget must be bytes such as 50kB or 2B/id, not {str(text)!r}")
-    return round(float(parts[1]) * _UNITS[parts[2] or "B"] * (ids if parts[3] else 1))
+_LEAST_GAIN = 1e-5  # of losses, below which a setting is as good as another
+_ENOUGH = 2e-4  # times the variance of the targets: a loss that more bytes need not lower
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +47,20 @@ class Choice:
     size: int
     """Bytes of both tables."""
     valid_loss: float
+    """The mean squared error on validation data."""
     settings: Settings | None = None
     """None for methods with a row for each id."""
 
 
 class BudgetSearch:
-    """Chooses among compressions of one full fit, by their errors on validation data.
+    """Chooses among compressions of one full fit, by their predictions for validation data.
+
+    The loss of a candidate is the mean squared difference from the predictions of the full fit.
+    That is what compression adds to the error, but for a term that is 0 in the mean, and whose
+    noise is greater than the differences of good candidates.
 
     For each of some settings, the levels are as many as the bytes allow. The search goes on from
-    the best of a few settings: one after the other is changed as long as the error falls.
+    the best of a few settings: one after the other is changed as long as the loss falls.
     What was evaluated once is known afterwards, so that searches for several budgets share
     their work.
     """
@@ -84,13 +77,19 @@ class BudgetSearch:
         self._full, self._log, self._valid, self._seed = full, log, valid, seed
         self._ranks = [one for one in _RANKS if one < rank] + [rank]
         self._target = torch.tensor(valid.target)
-        self._losses: dict[Candidate, float] = {}
+        self._predictions = full.predict(valid)
+        self._enough = _ENOUGH * float(np.var(valid.target))
+        self._known: dict[Candidate, tuple[float, float]] = {}
 
-    def best(self, budget: int, method: str = "cel", start: Settings | None = None) -> Choice:
-        """The candidate of a method with the lowest error within a budget in bytes.
+    def best(self, budget: int, method: str = "cel", smaller: Choice | None = None) -> Choice:
+        """The candidate of a method with the lowest loss within a budget in bytes.
 
-        `start` are settings to begin with, such as those chosen for another budget.
+        `smaller` is the choice for fewer bytes, if there is one: the search goes on from there,
+        and ends there if it predicts next to the same as the full fit.
         """
+        if smaller is not None and self.loss(smaller.candidate) <= self._enough:
+            return smaller
+        start = None if smaller is None else smaller.settings
         if method in ROUNDED:
             return self._choose(budget, self._rounded(budget, method), method)
         starts = ([] if start is None else [start]) + self._starts(method)
@@ -102,7 +101,7 @@ class BudgetSearch:
         return self._choose(budget, [] if found is None else [found], method, settings)
 
     def _climb(self, settings: Settings, budget: int, method: str) -> Settings:
-        """Change one setting after the other to a neighbouring value while the error falls."""
+        """Change one setting after the other to a neighbouring value while the loss falls."""
         best, moved = self._loss_of(settings, budget, method), True
         while moved:
             moved = False
@@ -116,12 +115,20 @@ class BudgetSearch:
         return settings
 
     def loss(self, candidate: Candidate) -> float:
-        """The mean squared error of a candidate on validation data."""
-        if candidate not in self._losses:
+        """The mean squared difference from the predictions of the full fit."""
+        return self._evaluated(candidate)[0]
+
+    def _evaluated(self, candidate: Candidate) -> tuple[float, float]:
+        """The loss of a candidate, and its squared error on validation data."""
+        if candidate not in self._known:
             model = compressed(self._full, self._log, candidate, self._seed)
-            error = model.predict(self._valid) - self._target
-            self._losses[candidate] = float(error.square().mean())
-        return self._losses[candidate]
+            found = model.predict(self._valid)
+            loss, error = (
+                float((found - right).square().mean())
+                for right in (self._predictions, self._target)
+            )
+            self._known[candidate] = loss, error
+        return self._known[candidate]
 
     def _choose(
         self,
@@ -138,7 +145,7 @@ class BudgetSearch:
             )
         losses = {one: self.loss(one) for one in candidates}
         best = min(losses, key=lambda one: losses[one])
-        return Choice(best, best.size(users, items), losses[best], settings)
+        return Choice(best, best.size(users, items), self._evaluated(best)[1], settings)
 
     def _loss_of(self, settings: Settings, budget: int, method: str) -> float:
         candidate = self._filled(settings, budget, method)

@@ -8,30 +8,38 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from celrec.config.building import make_model
+from celrec.config.byte_budget import parse_budget
 from celrec.config.offline import CLUSTERS, OfflineConfig
-from celrec.config.plan import FULL_START_BYTES, LEAST_GAIN, WARM_START, Plan
+from celrec.config.plan import LEAST_GAIN, Plan
 from celrec.data.interactions import Interactions
 from celrec.data.split import Split
 from celrec.embeddings.clustered import ClusteredEmbedding
 from celrec.embeddings.embedding import Traits
 from celrec.embeddings.levelled import LevelledEmbedding
 from celrec.errors import CelrecError, DivergedError
+from celrec.offline.budget import BudgetSearch, Choice
 from celrec.offline.checkpoint import Checkpoint
 from celrec.offline.compression import Compression
 from celrec.offline.factorisation_solver import mean_squared_error
 from celrec.offline.gibbs import GibbsSampling
 from celrec.offline.least_squares import AlternatingLeastSquares
 from celrec.offline.online_solver import OnlineDescent
+from celrec.offline.packing import compressed
 from celrec.offline.pretraining import take_over
 from celrec.offline.solver import ValidationRecord, Watcher
 from celrec.offline.training import OfflineTraining
-from celrec.offline.warm_start import WarmFit, warmest, within
+from celrec.offline.warm_start import WarmFit, starts_warm, warmest, within
 from celrec.online.trainer import OnlineTrainer
-from celrec.recommender.clusters import merge_similar, personalise, split_tree
+from celrec.recommender.clusters import (
+    clusters_of,
+    graft,
+    merge_similar,
+    personalise,
+    trees_of,
+)
 from celrec.recommender.model import Model
 from celrec.recommender.negatives import with_negatives
 from celrec.runtime.communicator import LOCAL, Communicator
@@ -177,6 +185,7 @@ class _Pass:
         self.clusters: dict[str, NDArray[np.int64]] | None = None
         self._trees: dict[str, NDArray[np.int64]] = {}
         self.growth: str | None = None
+        self.choice: Choice | None = None
 
     @property
     def trainer(self) -> OnlineTrainer | None:
@@ -190,7 +199,7 @@ class _Pass:
             return self._factorised(plan)
         learned = self._factorised(plan.pretraining)
         how = self._change(plan.settings())
-        model = make_model(self._train, plan, _clusters(learned))
+        model = make_model(self._train, plan, clusters_of(learned))
         if how.takes_over == CLUSTERS:
             return self._with_clusters(model, learned, how)
         # That is what is pretrained, how, and what goes on from it.
@@ -204,9 +213,11 @@ class _Pass:
         """Trained as it is, or compressed from a full fit or from one of the warmest ids."""
         if plan.full_fit is None:
             return self._clustered(plan)
+        if plan.budget is not None:
+            return self._within_budget(plan, plan.full_fit)
         model, how = make_model(self._train, plan), self._change(plan.settings())
         assert how.compression is not None  # noqa: S101  (there is a full fit)
-        warm = _starts_warm(plan, self._train)
+        warm = starts_warm(plan, self._train)
         train = warmest(self._train, model) if warm else self._train
         valid = within(self._valid, train) if warm else self._valid
         # More dimensions than are asked for pay where there is a row for each id.
@@ -221,6 +232,24 @@ class _Pass:
             Compression(model, full, train.seen(), how.compression, plan.seed).run()
         for side, table in model.whole_tables.items():
             table.preparation_bytes = full.whole_tables[side].memory().total + solver.bytes(side)
+        return self._compressed(model)
+
+    def _within_budget(self, plan: Plan, whole: Plan) -> Model:
+        """Packed tables of a full fit, as validation data choose or have chosen."""
+        full, train = make_model(self._train, whole), self._train.seen()
+        self._stage(CHOOSE, full, self._change(whole.settings()))
+        if self._earlier is None:
+            search = BudgetSearch(full, train, self._valid, whole.dim, plan.seed)
+            budget = parse_budget(plan.budget or "", train.num_users + train.num_items)
+            self.choice = search.best(budget, plan.embedding)
+            self.growth = f"{self.choice.size:,} of {budget:,} bytes: {self.choice.candidate.text}"
+        else:
+            self.choice = self._earlier.choice
+        assert self.choice is not None  # noqa: S101  (the first pass has chosen)
+        return self._compressed(compressed(full, train, self.choice.candidate, plan.seed))
+
+    def _compressed(self, model: Model) -> Model:
+        """The model itself, with a record of its error."""
         before = self.validation_records[CHOOSE.name][-1]
         record = ValidationRecord(
             step=0,
@@ -237,8 +266,8 @@ class _Pass:
 
     def _with_clusters(self, model: Model, learned: Model, how: OfflineConfig) -> Model:
         """Begin with nothing but clusters, which stay."""
-        _graft(model, _trees(learned))
-        for side in _clusters(learned):
+        graft(model, trees_of(learned))
+        for side in clusters_of(learned):
             table, before = model.tables[side], learned.tables[side]
             assert isinstance(table, ClusteredEmbedding)  # noqa: S101  (they were given)
             assert isinstance(before, ClusteredEmbedding)  # noqa: S101
@@ -266,12 +295,12 @@ class _Pass:
         given = None if self._earlier is None else self._earlier.clusters
         model = make_model(self._train, plan, given)
         if self._earlier is not None:
-            _graft(model, self._earlier._trees)
+            graft(model, self._earlier._trees)
         training = self._stage(CHOOSE, model, how)
         if plan.auto and self._earlier is None:
             self.growth = _settle(model, self._valid, training)
-            self.clusters = _clusters(model)
-            self._trees = _trees(model)
+            self.clusters = clusters_of(model)
+            self._trees = trees_of(model)
         return self._personalised(model, how, plan)
 
     def _stage(
@@ -296,22 +325,12 @@ class _Pass:
         return training
 
 
-def _starts_warm(plan: Plan, log: Interactions) -> bool:
-    """Whether only the warmest ids are fitted first, as memory allows no row for each id."""
-    if plan.start is not None or plan.model != "mf":
-        return plan.start == WARM_START
-    full = plan.full_fit
-    dim = 0 if full is None else full.dim + 1
-    # The draws, their mean, which has up to four times as many columns, and the model.
-    return 4 * 6 * dim * (log.num_users + log.num_items) > FULL_START_BYTES
-
-
 def _settle(model: Model, valid: Interactions, training: OfflineTraining) -> str:
     """Merge clusters that came out alike; why there are as many as there are."""
     tried = " and ".join(
         f"{count:,} clusters of {side}" for side, count in (training.grown_to or {}).items()
     )
-    left = " and ".join(f"{labels.max() + 1:,}" for labels in _clusters(model).values())
+    left = " and ".join(f"{labels.max() + 1:,}" for labels in clusters_of(model).values())
     best = training.best
     ended = best.step < training.validation_records[-1].step
     end = "no longer lower than" if ended else f"lowest at the last of {best.step:,} steps,"
@@ -325,24 +344,3 @@ def _settle(model: Model, valid: Interactions, training: OfflineTraining) -> str
     if merged:
         reason += f", of which {merged:,} could be merged with others without loss"
     return reason
-
-
-def _graft(model: Model, trees: dict[str, NDArray[np.int64]]) -> None:
-    """Let clusters that were given have the split tree by which they came about."""
-    for side, tree in trees.items():
-        table = model.tables[side]
-        if isinstance(table, ClusteredEmbedding):
-            table.parent[: len(tree)] = torch.from_numpy(tree)
-
-
-def _trees(model: Model) -> dict[str, NDArray[np.int64]]:
-    trees = {side: split_tree(model, side) for side in _clusters(model)}
-    return {side: tree for side, tree in trees.items() if tree is not None}
-
-
-def _clusters(model: Model) -> dict[str, NDArray[np.int64]]:
-    return {
-        side: table.assignment[:-1].long().numpy()
-        for side, table in model.tables.items()
-        if isinstance(table, ClusteredEmbedding)
-    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -59,6 +59,19 @@ class Candidate:
         """The bytes of both tables: rows, codes, steps and biases."""
         return self._bytes(users, self.users) + self._bytes(items, self.items)
 
+    @property
+    def text(self) -> str:
+        """The sizes in words.
+
+        >>> Candidate("cel", 8, Levels(16, 2), Levels(32, 3), bias_rows=16).text
+        'rank 8; users 2 × 16 rows, items 3 × 32; biases of 16 values'
+        """
+        if self.users is None or self.items is None:
+            return f"rank {self.rank}; biases {'apart' if self.bias_rows else 'in the rows'}"
+        users, items = (f"{one.number} × {one.rows}" for one in (self.users, self.items))
+        biases = f"of {self.bias_rows} values" if self.bias_rows else "in the rows"
+        return f"rank {self.rank}; users {users} rows, items {items}; biases {biases}"
+
     def _bytes(self, ids: int, levels: Levels | None) -> int:
         dim, apart = self.rank + (not self.bias_rows), bool(self.bias_rows)
         if levels is None:
@@ -70,6 +83,16 @@ class Candidate:
         rows = levels.rows * levels.number * width + self.bias_rows
         steps = 4 * (levels.number + apart)
         return rows + steps + -(-(ids + 1) * bits // 8) + 8
+
+
+def candidate_of(fields: dict[str, Any]) -> Candidate:
+    """A candidate from its fields, as JSON has them.
+
+    >>> candidate_of({"method": "int4", "rank": 8, "users": None, "items": None}).text
+    'rank 8; biases in the rows'
+    """
+    sides = {side: fields[side] and Levels(*fields[side]) for side in ("users", "items")}
+    return Candidate(**{**fields, **sides})
 
 
 @torch.no_grad()

@@ -14,6 +14,7 @@ from torch import Tensor
 from celrec.cel.levels import LevelFit
 from celrec.cel.quadratics import SharedQuadratics
 from celrec.config.offline import CompressionConfig
+from celrec.config.plan import FULL_START_BYTES, WARM_START, Plan
 from celrec.data.histories import Grouped
 from celrec.data.interactions import Interactions
 from celrec.embeddings.clustered import ClusteredEmbedding
@@ -29,6 +30,16 @@ from celrec.recommender.model import Model
 _OTHER = {"users": "items", "items": "users"}
 _BLOCK = 1 << 14  # ids whose vectors are in memory at a time
 _LEAST_SPREAD = 1e-3  # of the mean variance of a dimension, for one that nobody uses
+
+
+def starts_warm(plan: Plan, log: Interactions) -> bool:
+    """Whether only the warmest ids are fitted first, as memory allows no row for each id."""
+    if plan.start is not None or plan.model != "mf":
+        return plan.start == WARM_START
+    full = plan.full_fit
+    dim = 0 if full is None else full.dim + 1
+    # The draws, their mean, which has up to four times as many columns, and the model.
+    return 4 * 6 * dim * (log.num_users + log.num_items) > FULL_START_BYTES
 
 
 def warmest(log: Interactions, model: Model) -> Interactions:

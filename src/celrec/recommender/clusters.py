@@ -221,3 +221,26 @@ def _both(first: Labels, second: NDArray[np.integer]) -> Labels:
     values = first * (high - low + 1) + (second.astype(np.int64) - low)
     labels: Labels = np.unique(values, return_inverse=True)[1]
     return labels
+
+
+def graft(model: Model, trees: dict[str, NDArray[np.int64]]) -> None:
+    """Let clusters that were given have the split tree by which they came about."""
+    for side, tree in trees.items():
+        table = model.tables[side]
+        if isinstance(table, ClusteredEmbedding):
+            table.parent[: len(tree)] = torch.from_numpy(tree)
+
+
+def trees_of(model: Model) -> dict[str, NDArray[np.int64]]:
+    """The split tree of each clustered table."""
+    trees = {side: split_tree(model, side) for side in clusters_of(model)}
+    return {side: tree for side, tree in trees.items() if tree is not None}
+
+
+def clusters_of(model: Model) -> dict[str, NDArray[np.int64]]:
+    """The cluster of each id of each clustered table."""
+    return {
+        side: table.assignment[:-1].long().numpy()
+        for side, table in model.tables.items()
+        if isinstance(table, ClusteredEmbedding)
+    }

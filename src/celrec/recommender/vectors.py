@@ -111,7 +111,8 @@ class Materialised(FullEmbedding):
     """
 
     def __init__(self, source: Embedding) -> None:
-        like = next(source.parameters())
+        with torch.no_grad():  # parameters may be integers
+            like = source(torch.tensor([-1], device=next(source.parameters()).device))
         super().__init__(
             source.num_embeddings, source.embedding_dim, device=like.device, dtype=like.dtype
         )
