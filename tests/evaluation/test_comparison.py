@@ -12,9 +12,10 @@ from celrec.offline.fitting import validate
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    how = PRESETS["nmf"]["default"]
-    short = replace(how.schedule, steps=6, validate_every=2)
-    monkeypatch.setitem(PRESETS["nmf"], "default", replace(how, schedule=short))
+    for name in ("default", "least-squares"):
+        how = PRESETS["nmf"][name]
+        short = replace(how.schedule, steps=6, validate_every=2)
+        monkeypatch.setitem(PRESETS["nmf"], name, replace(how, schedule=short))
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +46,12 @@ def test_sizes_are_for_those_that_are_compressed(log):
     assert sizes == [("full", "100%"), ("modulo", "5"), ("modulo", "2"), ("int8", "100%")]
     assert standings[0].relative == 1
     assert standings[1].relative == standings[1].seconds / standings[0].seconds
+
+
+def test_levels_are_for_cel_only(log):
+    comparison = Comparison(log, replace(PLAN, levels=2), ["full", "modulo", "cel"], ["6"])
+    assert [plan.levels for plan in comparison.plans] == [1, 1, 2]
+    assert [row.rows for row in comparison.run()] == [51, 6, 6]
 
 
 def test_folds_are_averaged_and_their_spread_is_told(log):

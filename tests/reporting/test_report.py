@@ -17,7 +17,7 @@ from tests.inference.small_models import small_log, small_model
 from tests.reporting.conftest import KINDS
 from tests.reporting.written import written
 
-CLUSTERED = set(KINDS) - {"levels", "modulo", "ae", "full", "all"}
+CLUSTERED = set(KINDS) - {"modulo", "ae", "full", "all"}
 EVIL = "<script>document.title='evil'</script>\"'&"
 
 
@@ -34,7 +34,7 @@ def test_every_kind_of_run_has_a_page(runs, parse, tmp_path, kind):
     assert {repr(value) for value in shown} <= set(page.data)
     assert len(page.all("h1")) == 1
     explorers = [one for one in page.all("div") if one.get("class") == "explorer"]
-    assert bool(explorers) == (kind in {*CLUSTERED, "levels"})
+    assert bool(explorers) == (kind in CLUSTERED)
     assert ("No table is clustered" in page.text) == (not explorers)
 
 

@@ -9,7 +9,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from celrec.config.plan import Plan
 from celrec.errors import CelrecError
 from celrec.reporting.compared_models import (
     MEANS,
@@ -142,7 +141,7 @@ def page(contents: Contents) -> str:
         ],
         "no_curve": _no_curve(contents),
         "views": [view_words(view) for view in contents.views],
-        "no_clusters": _no_clusters(contents.run.plan),
+        "no_clusters": f"No table is clustered: {method_name(contents.run.plan)} has no clusters.",
     }
     return environment.get_template("page.html").render(context)
 
@@ -213,12 +212,6 @@ def _no_curve(contents: Contents) -> str:
     if "events" in contents.run.result:
         return "A stream is learned in one pass, without validation data."
     return "The run has no record of its training."
-
-
-def _no_clusters(plan: Plan) -> str:
-    if plan.levels > 1:
-        return f"Vectors are sums of rows of {plan.levels} levels: no id has one cluster."
-    return f"No table is clustered: {method_name(plan)} has no clusters."
 
 
 def _by_frequency(contents: Contents) -> dict[str, Any]:
