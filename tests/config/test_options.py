@@ -81,6 +81,7 @@ def test_options_that_are_not_given_are_left_to_the_data():
 
 def test_an_online_run_records_what_it_was_started_with():
     assert set(PLAN_OPTIONS) & set(online_defaults()) == set(PLAN_OPTIONS) - {
+        "budget",
         "levels",
         "start",
         "frozen",
