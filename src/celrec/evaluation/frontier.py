@@ -165,7 +165,12 @@ class Frontier:
         if method != FULL_FIT:
             size = parse_budget(budget, self._ids)
             try:
-                choice = fits.search.best(size, method, self._smaller(fold, method, budget))
+                smaller = self._smaller(fold, method, budget)
+                if smaller is None or not fits.search.is_enough(smaller):
+                    start = None if smaller is None else smaller.settings
+                    choice = fits.search.best(size, method, start)
+                else:
+                    choice = smaller
             except CelrecError as error:  # the method has no table that is as small
                 return {"too_small": str(error)}
             learned = fits.split.train_and_valid().seen()

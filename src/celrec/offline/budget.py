@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from celrec.config.byte_budget import parse_budget as parse_budget
 from celrec.data.interactions import Interactions
 from celrec.errors import CelrecError
 from celrec.offline.packing import ROUNDED, Candidate, Levels, compressed
@@ -81,15 +82,11 @@ class BudgetSearch:
         self._enough = _ENOUGH * float(np.var(valid.target))
         self._known: dict[Candidate, tuple[float, float]] = {}
 
-    def best(self, budget: int, method: str = "cel", smaller: Choice | None = None) -> Choice:
+    def best(self, budget: int, method: str = "cel", start: Settings | None = None) -> Choice:
         """The candidate of a method with the lowest loss within a budget in bytes.
 
-        `smaller` is the choice for fewer bytes, if there is one: the search goes on from there,
-        and ends there if it predicts next to the same as the full fit.
+        `start` are settings to begin with, such as those chosen for another budget.
         """
-        if smaller is not None and self.loss(smaller.candidate) <= self._enough:
-            return smaller
-        start = None if smaller is None else smaller.settings
         if method in ROUNDED:
             return self._choose(budget, self._rounded(budget, method), method)
         starts = ([] if start is None else [start]) + self._starts(method)
@@ -113,6 +110,10 @@ class BudgetSearch:
                     if loss < best - _LEAST_GAIN:
                         settings, best, moved = changed, loss, True
         return settings
+
+    def is_enough(self, choice: Choice) -> bool:
+        """Whether a choice predicts next to the same as the full fit, so that no more is needed."""
+        return self.loss(choice.candidate) <= self._enough
 
     def loss(self, candidate: Candidate) -> float:
         """The mean squared difference from the predictions of the full fit."""
