@@ -19,12 +19,14 @@ from celrec.embeddings.embedding import Traits
 from celrec.embeddings.full import FullEmbedding
 from celrec.embeddings.hash_code import HashGnn, hash_codes
 from celrec.embeddings.personal import BiasedEmbedding
-from celrec.embeddings.registry import METHODS, Request
+from celrec.embeddings.registry import Request
 from celrec.offline.checkpoint import Checkpoint
 from celrec.runs.run_folder import load_run, save_run, trained_run
 
 PLANTED = Planted(rows=900, users=25, items=40, dim=3, item_clusters=4, noise=0.3)
 ROWS, DIM = 10, 4
+OF_BUDGETS = ("int4", "kmeans", "rq", "pq")  # made of a full fit only
+METHODS = {name: one for name, one in methods_module.METHODS.items() if name not in OF_BUDGETS}
 TREES = [name for name, method in METHODS.items() if method.tree]
 OTHERS = [name for name in METHODS if name not in TREES]
 NMF = [("nmf", name) for name in METHODS]
@@ -321,3 +323,34 @@ def test_further_columns_are_not_for_methods_that_look_at_users_and_items(name):
     log = read(frame, columns=["shop"])
     with pytest.raises(CelrecError, match=f"'{name}' is for users and items, not .*'shop'"):
         make_model(log, plan_of("deepfm", name, preset="scratch"))
+
+
+@pytest.mark.parametrize("name", ["cel", *OF_BUDGETS])
+def test_tables_within_a_budget_come_back_from_run_folders(name, tmp_path):
+    plan = Plan(name, model="mf", rank=DIM, budget="20B/id")
+    fitted = fit(split(), plan)
+    ids = split().train.num_users + split().train.num_items
+    size = sum(table.memory().total for table in fitted.model.whole_tables.values())
+    assert size <= 20 * ids
+    assert f"{20 * ids:,} bytes" in (fitted.growth or "")
+    learned = split().train_and_valid()
+    records = fitted.validation_records
+    save_run(tmp_path / "run", trained_run(learned, fitted.model, plan, records, {}, {}))
+    loaded = load_run(tmp_path / "run").model
+    assert torch.equal(loaded.predict(split().test), fitted.model.predict(split().test))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"embedding": "rq"}, "budget is missing: tables of 'rq'"),
+        ({"embedding": "modulo", "budget": "2B/id"}, "budget is for embeddings cel, "),
+        ({"model": "nmf", "budget": "2B/id"}, "budget is for model 'mf', not 'nmf'"),
+        ({"budget": "2 apples"}, "budget must be bytes such as 50kB or 2B/id, not '2 apples'"),
+        ({"budget": "2B/id", "levels": 2}, "budget chooses the levels"),
+        ({"budget": "2B/id", "negatives": 2}, "budget needs a full fit"),
+    ],
+)
+def test_budgets_that_cannot_be_are_told(options, message):
+    with pytest.raises(CelrecError, match=message):
+        Plan(**{"embedding": "cel", "model": "mf", **options})
