@@ -237,6 +237,22 @@ def test_another_format_and_a_stranger_are_told(run, tmp_path):
         load_run(run)
 
 
+@pytest.mark.parametrize("embedding", ["cel", "full", "modulo", "cel-lite"])
+def test_a_run_without_levels_that_starts_from_one_cluster_is_read(embedding, tmp_path):
+    split = Split.random(PLANTED.interactions())
+    plan = Plan(embedding, "5", model="mf", rank=8)
+    model = small_model(split.train, plan)
+    path = tmp_path / "run"
+    save_run(path, trained_run(split.train, model, plan, {}, {}, {}))
+    config = json.loads((path / "config.json").read_text())
+    config["plan"]["start"] = "one"  # as earlier versions had it for every embedding
+    del config["plan"]["levels"]
+    (path / "config.json").write_text(json.dumps(config))
+    found = load_run(path)
+    assert found.plan == replace(plan, start="one")
+    assert torch.equal(found.model.predict(split.test), model.eval().predict(split.test))
+
+
 def test_a_table_without_ids_is_told(run):
     table = pl.read_parquet(run / "items.parquet")
     table.drop("id").write_parquet(run / "items.parquet")

@@ -93,10 +93,11 @@ class Plan:
                 f"embedding {self.embedding!r} is for side 'items', not {self.side!r}"
             )
         if not self.clustered:
-            for name, plain in (("start", None), ("frozen", False), ("personalise", "none")):
+            # Run folders of earlier versions have start "one" with every embedding.
+            for name, plain in (("start", "one"), ("frozen", False), ("personalise", "none")):
                 if name == "personalise" and self.embedding == LITE:
                     continue
-                if getattr(self, name) != plain:
+                if getattr(self, name) not in (None, plain):
                     raise CelrecError(f"{name} is for embedding 'cel', not {self.embedding!r}")
             if self.auto:
                 raise CelrecError(
