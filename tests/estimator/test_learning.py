@@ -181,7 +181,7 @@ def test_events_alone_tell_who_likes_what(options):
     best = rec.recommend(k=5)
     right = (best["item"] % 3 == best["user"] % 3).mean()
     found = rec.evaluate(test, k=5)
-    assert right > 0.75  # by chance or popularity, a third
+    assert right > 0.8  # by chance or popularity, a third
     assert found["test"]["auc"] > 0.7
     assert found["test"]["mse"] is None
 

@@ -109,9 +109,10 @@ def clusterize(
         new = _replaced(model, table, shared[name], optimizer)
         loss = _missing_objective if objective is None else objective
         if isinstance(new, LevelledEmbedding):
-            parts = new.clustered_levels
-            several = [make_evidence(part, loss, data=data, model=model) for part in parts]
-            clusterers[name] = LevelledClusterer(new, optimizer, several, **schedule)
+            each = [
+                make_evidence(one, loss, data=data, model=model) for one in new.clustered_levels
+            ]
+            clusterers[name] = LevelledClusterer(new, optimizer, each, **schedule)
         else:
             evidence = make_evidence(new, loss, data=data, model=model)
             clusterers[name] = Clusterer(new, optimizer, evidence, **schedule)
