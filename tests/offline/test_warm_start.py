@@ -7,7 +7,7 @@ from celrec.config.building import make_model
 from celrec.config.offline import CompressionConfig
 from celrec.config.plan import FULL_START_BYTES
 from celrec.data.histories import Grouped
-from celrec.offline import fitting
+from celrec.offline import warm_start
 from celrec.offline.gibbs import Summands
 from celrec.offline.warm_start import Prior, WarmFit, warmest, within
 
@@ -117,7 +117,7 @@ def test_it_is_the_default_where_a_full_fit_takes_too_much(log, monkeypatch):
     assert FULL_START_BYTES == 4 << 30
     split, plan = Split.random(log), Plan(model="mf", rank=3, compression="6")
     warm = fit(split, Plan(model="mf", rank=3, compression="6", start="warm")).model.state_dict()
-    monkeypatch.setattr(fitting, "FULL_START_BYTES", 1000)
+    monkeypatch.setattr(warm_start, "FULL_START_BYTES", 1000)
     found = fit(split, plan).model.state_dict()
     assert all(torch.equal(found[name], warm[name]) for name in warm)
 

@@ -21,6 +21,8 @@ from celrec.runs.run_folder import load_run, save_run, trained_run
 from celrec.runtime.state_file import load_state
 from celrec.streams.events import Events, Rejected
 
+OF_ROWS = [name for name, method in METHODS.items() if not method.budget_only]
+
 ROWS, BATCH = 360, 60
 KINDS = {
     "soft mf": Plan(embedding="cel-lite", compression="5", model="mf", rank=3),
@@ -557,7 +559,7 @@ def test_columns_and_targets_that_do_not_suit_are_told(log, tmp_path):
         run.learn(Events(frame, {}))
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", OF_ROWS)
 def test_every_embedding_learns_from_a_stream_and_resumes_or_says_why_not(log, tmp_path, name):
     preset = "default" if name == "cel-lite" else "online"
     fixed = ("bh-ids", "hashgnn", "prehash", "prehash4", "qr", "tt", "cel", "cel-int8")

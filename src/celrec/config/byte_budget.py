@@ -30,7 +30,7 @@ def check_budget(plan: Plan) -> None:
     """Complain about a budget that the plan cannot have, or about one that is missing."""
     coded = find_method(plan.embedding).codes is not None
     if plan.budget is None:
-        if coded and not plan.clustered and plan.embedding not in ("full", "int8"):
+        if find_method(plan.embedding).budget_only:
             raise CelrecError(
                 f"budget is missing: tables of {plan.embedding!r} are made of a full fit within "
                 "a number of bytes; give it (--budget 2B/id)"

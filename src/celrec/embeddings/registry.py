@@ -83,6 +83,8 @@ class Method:
     codes: str | None = None
     """Which codes its tables take from a full fit within a budget of bytes, as in
     `CompressionConfig`; `rows` for a row of each id; None: it is not made of a full fit."""
+    budget_only: bool = False
+    """Whether its tables are made of a full fit within a number of bytes, and not otherwise."""
     name_in_files: str | None = None
     """The name of the class in run folders, if it is not the method's name."""
 
@@ -158,7 +160,12 @@ def _tree(*, root: bool, share: bool) -> Callable[[Request], TreeEmbedding]:
 
 def _of_full_fit(summary: str) -> Method:
     return Method(
-        summary, PackedLevels, _full, codes="weighted-k-means", name_in_files="packed-levels"
+        summary,
+        PackedLevels,
+        _full,
+        codes="weighted-k-means",
+        budget_only=True,
+        name_in_files="packed-levels",
     )
 
 
@@ -191,6 +198,7 @@ METHODS: dict[str, Method] = {
         _full,
         compressed=False,
         codes="rows",
+        budget_only=True,
         name_in_files="four-bit",
     ),
     "kmeans": _of_full_fit("rows shared by k-means of a full fit"),
