@@ -88,7 +88,8 @@ def show_result(
     table.add_row("data", escape(data))
     table.add_row("why so", escape(picked))
     levels = f" in {plan.levels} levels" if plan.levels > 1 else ""
-    table.add_row("model", f"{plan.model}, {plan.side} compressed with {plan.embedding}{levels}")
+    side = plan.side if plan.budget is None else "both"
+    table.add_row("model", f"{plan.model}, {side} compressed with {plan.embedding}{levels}")
     table.add_row("rows of items", f"{result['clusters']:,}, after {result['steps']:,} steps")
     valid = _error(next(iter(result["valid"].values())), "without data")
     if plan.loss == "squared-error" and not plan.only_positive:

@@ -161,6 +161,8 @@ def _words(plan: Plan, given: Mapping[str, Any]) -> str:
     }
     words |= {"side": plan.side, "loss": plan.loss, "negatives": plan.negatives}
     words |= {"rate": "" if plan.rate == 1 else plan.rate}
+    if plan.budget is not None:  # which says what both tables may have
+        words |= {"compression": "", "side": ""}
     words |= {"levels": "" if plan.levels == 1 else plan.levels}
     shown = [f"{name} {value}" for name, value in words.items() if value and name not in given]
     return f"picked: {', '.join(shown) or 'nothing, all were given'}"
