@@ -89,9 +89,8 @@ def clusterize(
     if levels < 1:
         raise CelrecError(f"levels must be positive, not {levels}")
     counts = interactions or {}
-    for name in counts:
-        if name not in rows:
-            raise CelrecError(f"interactions: {name!r} is not one of the tables in rows")
+    if unknown := counts.keys() - rows.keys():
+        raise CelrecError(f"interactions: {min(unknown)!r} is not one of the tables in rows")
     # All checks come before any change.
     tables = _tables(model, rows)
     wanted = {name: _number(name, rows[name], table) for name, table in tables.items()}
@@ -109,9 +108,8 @@ def clusterize(
         new = _replaced(model, table, shared[name], optimizer)
         loss = _missing_objective if objective is None else objective
         if isinstance(new, LevelledEmbedding):
-            each = [
-                make_evidence(one, loss, data=data, model=model) for one in new.clustered_levels
-            ]
+            parts = new.clustered_levels
+            each = [make_evidence(part, loss, data=data, model=model) for part in parts]
             clusterers[name] = LevelledClusterer(new, optimizer, each, **schedule)
         else:
             evidence = make_evidence(new, loss, data=data, model=model)

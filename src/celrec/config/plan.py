@@ -121,9 +121,9 @@ class Plan:
             return
         source = self.pretraining or self
         if source.online or source.full_fit is None:
-            asked = f"start {self.start!r}" if fitted else f"levels {self.levels}"
+            option = f"start {self.start!r}" if fitted else f"levels {self.levels}"
             raise CelrecError(
-                f"{asked} is compressed from a full fit, which does not go with preset "
+                f"{option} is compressed from a full fit, which does not go with preset "
                 f"{self.preset!r}, frozen clusters, another start, compression 'auto', negatives "
                 "or personalise; take preset 'default' without these"
             )

@@ -312,7 +312,7 @@ def training_result(fitted: Fit, plan: Plan, split: Split, seconds: float) -> di
     reason for the number of clusters, and their diagnostics.
     """
     model, learned = fitted.model, split.train_and_valid()
-    told = plan.embedding == "cel" and plan.budget is None  # packed tables keep no split tree
+    has_tree = plan.embedding == "cel" and plan.budget is None  # packed tables keep no split tree
     tables = model.whole_tables
     memory = {side: table.memory() for side, table in tables.items()}
     table_bytes = sum(
@@ -333,5 +333,5 @@ def training_result(fitted: Fit, plan: Plan, split: Split, seconds: float) -> di
         "training_bytes": fitted.training_bytes,
         "seconds": seconds,
         "growth": fitted.growth,
-        "diagnostics": diagnose(model, learned) if told else None,
+        "diagnostics": diagnose(model, learned) if has_tree else None,
     }
