@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from celrec import CelrecError, Plan, Planted, Split, fit
-from celrec.offline.budget import BudgetSearch, parse_budget
+from celrec.config.byte_budget import parse_budget
+from celrec.offline.budget import BudgetSearch
 from celrec.offline.packing import Candidate, Levels, compressed
 
 METHODS = ("cel", "kmeans", "rq", "pq", "int8", "int4", "full")

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from celrec.config.byte_budget import parse_budget as parse_budget
 from celrec.data.interactions import Interactions
 from celrec.errors import CelrecError
 from celrec.offline.packing import ROUNDED, Candidate, Levels, compressed
